@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import msgspec
 
-from queuedriver.doors.fuq.broker_life import run_broker
-from queuedriver.doors.fuq.client_life import run_worker
+from queuedriver.doors import door
+from queuedriver.doors.fuq.life import run_worker
 from queuedriver.doors.fuq.settings import BrokerSettings, WorkerSettings
 from queuedriver.errors import QueueError
 from queuedriver.format.names import PRIVATE, parse
@@ -72,7 +72,7 @@ class Process:
 def _broker(answer: Connection, asked: BrokerSettings) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
-        left = run_broker(asked)
+        left = door.broker(asked, lambda words: None).run(last=True)
     except QueueError as error:
         answer.send(str(error))
         sys.exit(error.exit_code)

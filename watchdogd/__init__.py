@@ -8,7 +8,6 @@ pace            documents per second, and how long one may take
 stage_drivers   the drivers of one stage: started with what, replaced when
 slot            one driver's place: what is seen of it, what is done to it
 policy          what to do about a slot: start, ask, or rest
-states          the states of a slot, as a table
 orders          what a driver is told, and the copy for the next watchdog
 template        what the drivers of a stage are forked from, on the watchdog's side
 driver_ids      what drivers are called, and where a watchdog keeps what is its own

@@ -25,6 +25,7 @@ from typing import Literal
 
 from queuedriver.claims.liveness import draw_salt
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.closing import set_control
 from queuedriver.errors import (
     BadArgument,
     CannotUse,
@@ -232,7 +233,8 @@ def mark_of(directory: Directory, name: str) -> tuple[int, int]:
 def pause(root: str, queues: Sequence[str] = ()) -> None:
     """Pause the whole pipeline, or a stage: the queues that it takes from."""
     for path in queues or [CONTROL]:
-        _write(root, PAUSE, directory=path)
+        with _opened(root, path) as directory:
+            set_control(directory, PAUSE, wanted=True)
 
 
 def resume(root: str, queues: Sequence[str] = ()) -> None:
@@ -240,10 +242,8 @@ def resume(root: str, queues: Sequence[str] = ()) -> None:
     whole pipeline, the watchdogs resume with it."""
     for path in queues or [CONTROL]:
         with _opened(root, path) as directory:
-            directory.remove(PAUSE)
-            if queues:
-                directory.remove(QUIT)
-            directory.sync()
+            for name in (PAUSE, QUIT) if queues else (PAUSE,):
+                set_control(directory, name, wanted=False)
 
 
 def scale(root: str, wanted: Mapping[str, int | None], host: str | None = None) -> None:
@@ -287,8 +287,8 @@ def _ask(
     return request
 
 
-def _write(root: str, name: str, said: str = "", directory: str = CONTROL) -> None:
-    with _opened(root, directory) as opened:
+def _write(root: str, name: str, said: str = "") -> None:
+    with _opened(root, CONTROL) as opened:
         opened.write_aside(name, said.encode(), durable=True)
 
 

@@ -3,8 +3,9 @@
 Nothing here is below the root of a pipeline: a watchdog must go on while that does not answer.
 
     <state>/<root>-<hash>/    logs, events.jsonl, boards, orders
-    <state>/<hash>.lock       one watchdog for each host and root
+    <chosen>/<hash>.lock      one watchdog for each host and root
 
+<chosen> is the state directory that was chosen, <state> the same but where that may hang (below).
 Both are those of a root on a host, whatever the pipeline is called: under another name it is kept
 by the next watchdog all the same, which must find the drivers of the one before.
 """
@@ -16,9 +17,10 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 
 from queuedriver.claims.liveness import host_id
-from queuedriver.disk.mounts import UNKNOWN, filesystem_type, is_network
+from queuedriver.disk.mounts import UNKNOWN, filesystem_type, is_network, mounted_by_name
 from queuedriver.disk.processes import process_ticks
 from queuedriver.format.names import MAX_DRIVER_ID
+from watchdogd.host import answers
 from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME
 
 STATE_VARIABLE = "WATCHDOGD_STATE"
@@ -35,12 +37,21 @@ def state_directory(kind_of: Callable[[str], str] = filesystem_type) -> str:
     where that is on a network mount, the runtime directory. A watchdog must not wait for a network,
     nor show in memory what a server may take away."""
     chosen = chosen_directory()
-    if not may_hang(kind_of(existing(chosen))):
+    if not may_hang(kind_there(chosen, kind_of)):
         return chosen
     from queuedriver.disk.runtime import runtime_directory
 
     runtime = runtime_directory()
     return chosen if may_hang(kind_of(runtime)) else os.path.join(runtime, "watchdogd")
+
+
+def kind_there(path: str, kind_of: Callable[[str], str] = filesystem_type) -> str:
+    """Return the kind of file system that a directory is on, or would be if it were made. Who has
+    to wait for it to tell that need not touch it: what is mounted there says so too."""
+    mounted = mounted_by_name(path)
+    if may_hang(mounted) and not answers(lambda: kind_of(existing(path))):
+        return mounted
+    return kind_of(existing(path))
 
 
 def may_hang(kind: str) -> bool:

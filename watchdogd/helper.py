@@ -19,13 +19,11 @@ from watchdogd.children import Child, Children
 from watchdogd.connection import Line
 from watchdogd.events import Say
 from watchdogd.helper_process import ARGV, HelperProcess, begin, log_path
+from watchdogd.host import SILENCE
 from watchdogd.messages import Brief, Errands, Message, Read, understood
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.queue_view import QueueView
 
-# Seconds of silence after which the file system counts as hung; a helper that is well says
-# something every second, and every half amid a long look.
-SILENCE = 2.0
 # A new helper first has to load, on a host that may be busy.
 PATIENCE_AT_START = 10.0
 # Seconds between two starts.
@@ -39,6 +37,33 @@ MOST_LEFT = 5
 _SEND_AGAIN = 0.05
 # What a watchdog that runs cannot change of itself.
 _FIXED = ("root", "adopt")
+
+
+class Rereading:
+    """The pipeline's file, read again: the latest reading that was asked for, and its answer."""
+
+    def __init__(self) -> None:
+        # What came of it, until somebody takes that.
+        self.read: Read | None = None
+        # The number of the reading whose answer is wanted; 0: of none.
+        self.wanted = 0
+        self._count = 0
+
+    def begin(self) -> int:
+        """Want another reading, and no answer to those before; return its number."""
+        self._count += 1
+        self.wanted = self._count
+        return self.wanted
+
+    def take(self, read: Read) -> None:
+        """Take an answer, if it is to the latest."""
+        if read.number == self.wanted:
+            self.read, self.wanted = read, 0
+
+    def give_up(self, words: str) -> None:
+        """Take it that there will be no answer."""
+        if self.wanted:
+            self.take(Read(number=self.wanted, error=words))
 
 
 class Helper:
@@ -73,10 +98,8 @@ class Helper:
         self._may_start_at = -math.inf
         self._listened_at = -math.inf
         self._left: list[Child] = []
-        # Of the readings of the pipeline's file: the latest that was asked for and not answered, or
-        # 0; how many there were; what the last one said.
-        self._reading = self._readings = 0
-        self._read: Read | None = None
+        # The pipeline's file, as it is read again.
+        self.rereading = Rereading()
 
     @property
     def pid(self) -> int:
@@ -121,8 +144,8 @@ class Helper:
         # What it finds missing of these went away.
         made = tuple(self.view.queues) or self.brief.made
         self._line.send(replace(self.brief, made=made, parent=os.getpid()))
-        if self._reading:
-            self.ask(Errands(read=self._reading))
+        if self.rereading.wanted:
+            self.ask(Errands(read=self.rereading.wanted))
 
     def abandon(self) -> None:
         """Leave the helper at hand behind, if there is one: killed, and not waited for."""
@@ -133,10 +156,7 @@ class Helper:
         self._process.send(signal.SIGKILL)
         self._left.append(self._process)
         self._line = self._process = None
-        if self._reading:
-            file = self.brief.pipeline.file
-            self._read = Read(number=self._reading, error=f"{file} cannot be read: no answer")
-            self._reading = 0
+        self.rereading.give_up(f"{self.brief.pipeline.file} cannot be read: no answer")
 
     def lost(self, now: float) -> bool:
         """Tell whether there is no helper, or it has been silent for too long."""
@@ -224,8 +244,8 @@ class Helper:
     def _take(self, message: Message, now: float) -> bool:
         if message.note:
             self._say("note", message.note)
-        if message.read is not None and message.read.number == self._reading:
-            self._read, self._reading = message.read, 0
+        if message.read is not None:
+            self.rereading.take(message.read)
         if (one := message.recovered) is not None:
             what = f"{format_count(one.claims, 'claim')} of {one.queue}"
             gone = "".join(f"; {docid!r} is discarded" for docid in one.discarded)
@@ -252,13 +272,11 @@ class Helper:
     def read_again(self) -> None:
         """Have the pipeline's file read. One that is being read is read again: it may have changed
         since."""
-        self._readings += 1
-        self._reading = self._readings
-        self.ask(Errands(read=self._reading))
+        self.ask(Errands(read=self.rereading.begin()))
 
     def take_read(self) -> Read | None:
         """Return once what came of reading the file; None while nothing has."""
-        read, self._read = self._read, None
+        read, self.rereading.read = self.rereading.read, None
         if read is None or read.pipeline is None:
             return read
         for key in _FIXED:

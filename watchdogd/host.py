@@ -1,9 +1,21 @@
-"""What this host has."""
+"""What this host has, and whether its file systems answer."""
 
 import os
+import signal
+from collections.abc import Callable
 from contextlib import suppress
 
+from queuedriver.disk.filesystem import open_fd
+
 _CGROUP = "/sys/fs/cgroup"
+# Seconds of silence after which a file system counts as hung, whoever waits for it. A helper that
+# is well says something every 1.2 s, and every half second amid a long look.
+SILENCE = 2.0
+
+
+def processors() -> int:
+    """Return how many processors this process, and what it starts, may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def physical_memory() -> int:
@@ -25,3 +37,26 @@ def _limits() -> list[str]:
                 paths.append(f"{_CGROUP}{group}/memory.max")
                 group = group.rpartition("/")[0]
     return [*paths, f"{_CGROUP}/memory.max"]
+
+
+def answers(look: Callable[[], object], limit: float = SILENCE) -> bool:
+    """Tell whether a look at files comes to an end, be it an error, within so many seconds: a child
+    looks first. One that hangs is left behind."""
+    # Mostly there is no watchdog here, or nobody asks.
+    from watchdogd.linux import is_readable
+
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            # Whoever reads what we print must not wait for what is left behind.
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):
+                os.dup2(null, stream)
+            look()
+        os._exit(0)
+    with open_fd(os.pidfd_open(child)) as pidfd:
+        ended = is_readable(pidfd, limit)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0 if ended else os.WNOHANG)
+    return ended

@@ -127,59 +127,68 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 Answer = Loaded | Unfit | Came | Failed
 
 
-def order_of(
-    stage: Stage,
-    pipeline: Pipeline,
-    host: str,
-    local: str,
-    number: int,
-    restart: str = "",
-    until: float | None = None,
-) -> Order:
-    """Return what a driver in this slot of a stage is told now, and until when it may be there."""
-    driver, name = driver_id(host, stage.name, number), short_name(stage.name, number)
-    return Order(
-        id=driver,
-        name=name,
-        directory=pipeline.directory,
-        kind=stage.kind,
-        work=stage.work,
-        listen=stage.listen,
-        worker=stage.worker,
-        connect=stage.connect,
-        preload=stage.preload,
-        inputs=tuple(pipeline.path(queue) for queue in stage.inputs),
-        outputs=tuple(pipeline.path(queue) for queue in stage.outputs),
-        options=msgspec.structs.replace(stage.options(), linger=_LINGER, until=until),
-        startup_timeout=stage.startup_timeout if stage.kind == "server" else 0.0,
-        env=_environment(stage),
-        board=board_path(local, driver),
-        log=log_path(local, name),
-        log_size=stage.log_size,
-        log_keep=stage.log_keep,
-        parent=0 if pipeline.adopt else os.getpid(),
-        restart=restart,
-    )
+class StageOrders:
+    """What the drivers of one stage, and what they are forked from, are told now."""
 
+    def __init__(
+        self, stage: Stage, pipeline: Pipeline, host: str, local: str, until: float | None = None
+    ) -> None:
+        self.stage = stage
+        self.pipeline = pipeline
+        # The latest request by which all were replaced; empty: none.
+        self.restart = ""
+        self._host = host
+        self._local = local
+        # Until when a driver may be there; None: for ever.
+        self._until = until
 
-def load_of(stage: Stage, pipeline: Pipeline, restart: str = "") -> Load | None:
-    """Return what a template of this stage is told now; None for drivers that begin anew."""
-    if not stage.preload:
-        return None
-    return Load(
-        stage=stage.name,
-        directory=pipeline.directory,
-        call=str(stage.work),
-        function=stage.preload if isinstance(stage.preload, str) else "",
-        watchdog=os.getpid(),
-        env=_environment(stage),
-        restart=restart,
-    )
+    def of(self, number: int, restart: str = "") -> Order:
+        """Return the order of the driver in this slot, which was restarted by this request."""
+        stage, pipeline = self.stage, self.pipeline
+        driver, name = driver_id(self._host, stage.name, number), short_name(stage.name, number)
+        return Order(
+            id=driver,
+            name=name,
+            directory=pipeline.directory,
+            kind=stage.kind,
+            work=stage.work,
+            listen=stage.listen,
+            worker=stage.worker,
+            connect=stage.connect,
+            preload=stage.preload,
+            inputs=tuple(pipeline.path(queue) for queue in stage.inputs),
+            outputs=tuple(pipeline.path(queue) for queue in stage.outputs),
+            options=msgspec.structs.replace(stage.options(), linger=_LINGER, until=self._until),
+            startup_timeout=stage.startup_timeout if stage.kind == "server" else 0.0,
+            env=self._environment,
+            board=board_path(self._local, driver),
+            log=log_path(self._local, name),
+            log_size=stage.log_size,
+            log_keep=stage.log_keep,
+            parent=0 if pipeline.adopt else os.getpid(),
+            restart=restart or self.restart,
+        )
 
+    @property
+    def load(self) -> Load | None:
+        """Return what a template is told; None for drivers that begin anew."""
+        stage = self.stage
+        if not stage.preload:
+            return None
+        return Load(
+            stage=stage.name,
+            directory=self.pipeline.directory,
+            call=str(stage.work),
+            function=stage.preload if isinstance(stage.preload, str) else "",
+            watchdog=os.getpid(),
+            env=self._environment,
+            restart=self.restart,
+        )
 
-def _environment(stage: Stage) -> dict[str, str]:
-    """Return what a driver of this stage has in its environment besides the watchdog's own."""
-    return {**stage.env, GRACE: f"{stage.grace:g}"}
+    @property
+    def _environment(self) -> dict[str, str]:
+        """Return what a driver has in its environment besides the watchdog's own."""
+        return {**self.stage.env, GRACE: f"{self.stage.grace:g}"}
 
 
 def encode(order: Order) -> bytes:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from queuedriver.driving.live_status import Glimpse
+from queuedriver.driving.time_left import TimeLeft, time_left
+from watchdogd.pipeline.model import Stage
 
 # Documents per second are those of the last minute, seconds per document those of the last five.
 RATE_OVER = 60.0
@@ -28,8 +30,10 @@ REMEMBERED = 200
 FACTOR = 10.0
 SHARE = 0.95
 LEAST = 600.0
-# For a document that the limit has ended once.
+# For a document that the limit has ended once; and of how many that is remembered: more than a
+# stage ever has at a time.
 SECOND_CHANCE = 10.0
+_MOST_LATE = 1000
 
 
 class _Sample(NamedTuple):
@@ -46,6 +50,8 @@ class Pace:
         # Seconds after which a document counts as hung, as earlier watchdogs have learned until
         # there is enough to learn from; None: not known yet.
         self.hard_limit = hard_limit
+        # The documents that it has ended.
+        self._late: deque[str] = deque(maxlen=_MOST_LATE)
         self._durations: deque[float] = deque(maxlen=REMEMBERED)
         self._samples: deque[_Sample] = deque()
         self._startups: deque[float] = deque(maxlen=_STARTS)
@@ -84,6 +90,16 @@ class Pace:
         if (learned := hard_limit(self._durations)) is not None:
             self.hard_limit = learned
 
+    def was_late(self, docid: str) -> None:
+        """Take note that the limit has ended a document, which may be large rather than hang."""
+        self._late.append(docid)
+
+    def limit_of(self, docid: str) -> float | None:
+        """Return the seconds after which this document counts as hung; None: not known yet."""
+        if self.hard_limit is None or docid not in self._late:
+            return self.hard_limit
+        return self.hard_limit * SECOND_CHANCE
+
     @property
     def durations(self) -> Sequence[float]:
         """Return the seconds that the latest documents took; 0 for what took less than a look."""
@@ -111,6 +127,37 @@ class Pace:
         last = self._samples[-1]
         first = next(one for one in self._samples if one.at >= last.at - seconds)
         return last.documents - first.documents, last.spent - first.spent, last.at - first.at
+
+
+class Deadline:
+    """The end of the time that the drivers of a stage have. Instants are seconds since the epoch,
+    and arguments."""
+
+    def __init__(self, until: float | None) -> None:
+        # None: they have all the time there is.
+        self._until = until
+        # So many seconds were too few for a document when a driver left for that, and what it said:
+        # it may know of more documents than we.
+        self._too_few, self._why = -math.inf, ""
+
+    def was_too_near(self, why: str, now: float) -> None:
+        """Take note that a driver has left as the time left was too short for a document."""
+        if self._until is not None:
+            self._too_few, self._why = time_left(self._until, now), why
+
+    def too_near(self, stage: Stage, pace: Pace, has_done: bool, now: float) -> str:
+        """Return why what a driver would begin now would not be done in time; "" while it would.
+        `has_done`: the documents that the pace tells of are those of this watchdog's drivers."""
+        if self._until is None:
+            return ""
+        if time_left(self._until, now) <= self._too_few:
+            return self._why
+        timeout = None if stage.timeout == "auto" else stage.timeout
+        took = list(pace.durations)
+        known = TimeLeft(self._until, timeout, stage.grace, () if has_done else took)
+        if has_done:
+            known.learn(took)
+        return known.over(now, pace.startup or 0.0)
 
 
 def hard_limit(durations: Sequence[float]) -> float | None:

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from queuedriver.driving.time_left import OUT_OF_TIME
+from queuedriver.driving.plan import OUT_OF_TIME
 from watchdogd.pipeline.model import HOUR, Stage
 
 # A run without a document was healthy when it was ready for so long, and there was none to claim.
@@ -34,7 +34,8 @@ MEMORY_FACTOR = 1.25
 # The state of a slot whose runs finished nothing, too often to be tried again soon.
 CRASH_LOOPED: Final = "crash-looped"
 Step = Literal["leave", "stacks", "kill"]
-# Why a driver is ended, in a word: what `Ask` says of it, and `Life.ended_for` takes.
+# Why a driver is ended by a fault of its own, in a word, which `Ask` says and `Life.ended_for`
+# takes; and in words for people.
 HUNG = "hung"
 MEMORY = "memory"
 START_UP = "start-up"
@@ -44,6 +45,15 @@ SENTENCES = {
     MEMORY: "it used too much memory",
     START_UP: "it was not ready in time",
     LATE: LATE,
+}
+# The same where it is not its fault: why it is to leave, or there is to be none.
+UNWANTED = {
+    "scale": "fewer drivers are wanted",
+    "restart": "another takes its place",
+    "stop": "the watchdog leaves",
+    "parting": "the pipeline's file does not have its stage any more",
+    "done": "its input queues are closed",
+    "quit": "told to quit",
 }
 # A start cannot mend these. Only who changed something can tell that it is worth another try.
 _HOPELESS = {
@@ -108,7 +118,8 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about one slot."""
 
-    wanted: bool
+    # Why it is to leave, or there is to be none, as a word of UNWANTED; empty while one is wanted.
+    unwanted: str
     alive: bool
     past: Past
     started_at: float = 0.0
@@ -131,9 +142,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     # While false, nothing is started. The caller adds the time lost to `began_at`, and to
     # `started_at` of what is not ready, so that limits stand still.
     fs_ok: bool = True
-    # False: its input queues are done and drained, or were told to quit; or nothing that it would
-    # begin would be done in time.
-    work: bool = True
+    # Why none is started, as such a word or in words for people; empty while there is work.
+    idle: str = ""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -143,7 +153,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Ask something of the process; `why` is a word for `Life.ended_for`."""
+    """Ask something of the process; `why` is a word: its fault, or why it is not wanted."""
 
     step: Step
     why: str
@@ -171,14 +181,8 @@ def decide(seen: Seen, stage: Stage, now: float) -> Action:
 
 def _empty(seen: Seen, now: float) -> Action:
     past = seen.past
-    if not seen.wanted:
-        return Rest("stopped", "not wanted", None)
-    if not seen.work:
-        return Rest(
-            "stopped",
-            past.why or "its queues are done, or told to quit, or its time is up",
-            None,
-        )
+    if why := seen.unwanted or seen.idle:
+        return Rest("stopped", UNWANTED.get(why, why), None)
     if now < past.not_before and (seen.fs_ok or past.state == CRASH_LOOPED):
         until = past.not_before if math.isfinite(past.not_before) else None
         return Rest(past.state or "backoff", past.why, until)
@@ -195,7 +199,7 @@ def _living(seen: Seen, stage: Stage, now: float) -> Action:
     if stage.max_memory and seen.memory > MEMORY_FACTOR * stage.max_memory:
         return Ask("kill", MEMORY)
     if rung == "hurry":
-        return Rest("draining", seen.asked_for, seen.due_at)
+        return Rest("draining", UNWANTED.get(seen.asked_for, seen.asked_for), seen.due_at)
     limit = _limit(seen, stage)
     is_over = limit is not None and now >= limit[0]
     if rung == "stacks":
@@ -206,8 +210,8 @@ def _living(seen: Seen, stage: Stage, now: float) -> Action:
         return _ending(seen) if holds else Withdraw()
     if limit and is_over:
         return Ask("stacks", limit[1])
-    if not (seen.wanted or seen.left_at or rung == "leave"):
-        return Ask("leave", "not wanted")
+    if seen.unwanted and not (seen.left_at or rung == "leave"):
+        return Ask("leave", seen.unwanted)
     state, why = _state(seen)
     until = min(seen.due_at, limit[0] if limit else math.inf)
     return Rest(state, why, until if math.isfinite(until) else None)
@@ -241,7 +245,7 @@ def _limit(seen: Seen, stage: Stage) -> tuple[float, str] | None:
 
 def _state(seen: Seen) -> tuple[str, str]:
     if seen.rung == "leave":
-        return "draining", seen.asked_for
+        return "draining", UNWANTED.get(seen.asked_for, seen.asked_for)
     if seen.left_at or seen.state not in _STATES:
         return "draining", "it is leaving"
     if not seen.fs_ok:
@@ -289,8 +293,9 @@ _TROUBLE = _Deferral("waiting-fs", 10.0, 10.0, math.inf, "the file system is in 
 # all queues for an hour, it is something else.
 _MISSING = _Deferral("waiting-fs", 10.0, 10.0, HOUR, "a queue of its is not there")
 _WORDS = {
-    **dict.fromkeys(("quit", "drained", "done", OUT_OF_TIME), _LEFT),
-    **dict.fromkeys(("later", "blocked", "tripped"), _LATER),
+    **dict.fromkeys(("quit", "done", OUT_OF_TIME), _LEFT),
+    # A worker that finds no broker.
+    "later": _LATER,
 }
 _CODES = {66: _MISSING, 69: _HELD, 74: _TROUBLE, 75: _LATER}
 
@@ -298,7 +303,7 @@ _CODES = {66: _MISSING, 69: _HELD, 74: _TROUBLE, 75: _LATER}
 def remember(past: Past, life: Life, stage: Stage, jitter: float) -> Past:
     """Return what a slot remembers after a run; `jitter` is from -1 to 1."""
     well = healthy(life)
-    if life.ended_for in ("restart", "unmanaged"):
+    if life.ended_for in ("restart", "parting"):
         return Past(why=life.ended_for)
     if life.ended_for in ("scale", "stop", "done"):
         return Past() if well else past

@@ -27,7 +27,8 @@ VERSION = 1
 HOSTS = os.path.join(control.CONTROL, control.HOSTS)
 # After so long without a new document a watchdog of another host is called silent, and one whose
 # process is here hung. It says something every 2 s on its own disk, from where it is copied when
-# all queues have been looked at. Only `status` says so, by the clocks: nothing is decided by it.
+# all queues have been looked at. `status` says so by the clocks; whether a QUIT may go is decided
+# by what one watchdog sees of another on its own clock alone.
 SILENT_AFTER = 180.0
 HUNG_AFTER = 60.0
 
@@ -48,7 +49,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     id: str
     stage: str
-    # starting ready busy draining stopped backoff crash-looped hung waiting-fs unkillable, blocked.
+    # starting ready busy draining stopped backoff crash-looped hung waiting-fs tripped unkillable.
     state: str
     why: str = ""
     # 0 while no process is there.
@@ -119,7 +120,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     # Its local directory on its host: logs, events, boards.
     local: str = ""
-    adopt: bool = False
     state: State = "running"
     # What the file system of the root says that is not well.
     trouble: str = ""
@@ -133,9 +133,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     hopeless: str = ""
     # What people should know and do, a sentence each.
     notes: tuple[str, ...] = ()
-    # What this host gives the pipeline; None when there is no bound.
-    memory: int | None = None
-    cpus: float | None = None
     # What this host has.
     processors: int = 0
     stages: tuple[StageReport, ...] = ()
@@ -257,7 +254,6 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
         name=pipeline.name,
         root=pipeline.root,
         local=watchdog.local,
-        adopt=pipeline.adopt,
         state="stopped",
         crash=crash,
     )
@@ -265,7 +261,10 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
 
 def host_report(watchdog: "Supervisor", now: float) -> HostReport:
     """Return all there is to say of a watchdog at this moment."""
-    room, helper = watchdog.stages.room, watchdog.helper
+    # Late: whoever only reads reports needs none of it.
+    from watchdogd.host import processors
+
+    helper = watchdog.helper
     return replace(
         last_word(watchdog),
         state=watchdog.state,
@@ -278,9 +277,7 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
             *watchdog.stages.notes,
             *helper.view.controls.notes,
         ),
-        memory=room.memory,
-        cpus=room.cpus,
-        processors=os.cpu_count() or 0,
+        processors=processors(),
         stages=tuple(_stage(drivers) for drivers in watchdog.stages.managed.values()),
         drivers=tuple(_driver(slot, now) for slot in watchdog.stages.slots),
     )

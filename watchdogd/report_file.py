@@ -10,8 +10,6 @@ The path of the pipeline's file is only text here: to resolve a link in it could
 
 import contextlib
 import os
-import signal
-from collections.abc import Callable
 
 from queuedriver.disk.filesystem import libc, open_fd, write_all
 from queuedriver.format.records import encode
@@ -26,8 +24,6 @@ _DIGITS = 16
 _ROOM = 16 << 10
 _HERE = -100
 _EXCHANGE = 2
-# Seconds after which a file system counts as hung.
-LIMIT = 2.0
 
 
 def save(report: HostReport) -> None:
@@ -77,34 +73,20 @@ def note_file(file: str, host: str, local: str) -> None:
 def local_reports(file: str) -> list[HostReport]:
     """Return what the watchdogs of a pipeline's file on this host say of themselves, whatever has
     become of their root. `file` is the absolute path by which they were given it."""
-    directory, key = os.path.join(state_directory(), _FILES), f"{digits_of(file, _DIGITS)}-"
+    return [one for one in _reports(f"{digits_of(file, _DIGITS)}-") if one.pipeline == file]
+
+
+def known_files(directory: str) -> list[str]:
+    """Return the pipelines' files in a directory that watchdogs of this host were given."""
+    files = {one.pipeline for one in _reports()}
+    return sorted(file for file in files if os.path.dirname(file) == directory)
+
+
+def _reports(begins: str = "") -> list[HostReport]:
+    """Return what watchdogs of this host say, of the files whose links begin like this."""
+    directory = os.path.join(state_directory(), _FILES)
     with contextlib.suppress(FileNotFoundError):
-        links = [name for name in sorted(os.listdir(directory)) if name.startswith(key)]
+        links = [name for name in sorted(os.listdir(directory)) if name.startswith(begins)]
         reports = [last_report(os.path.join(directory, link)) for link in links]
-        return [one for one in reports if one is not None and one.pipeline == file]
+        return [one for one in reports if one is not None]
     return []
-
-
-def answers(look: Callable[[], object], limit: float = LIMIT) -> bool:
-    """Tell whether a look at files comes to an end, be it an error, within so many seconds: a child
-    looks first. One that hangs is left behind."""
-    # Mostly there is no watchdog here, or nobody asks.
-    import select
-
-    child = os.fork()
-    if not child:
-        with contextlib.suppress(BaseException):
-            # Whoever reads what we print must not wait for what is left behind.
-            null = os.open(os.devnull, os.O_RDWR)
-            for stream in range(3):
-                os.dup2(null, stream)
-            look()
-        os._exit(0)
-    with open_fd(os.pidfd_open(child)) as pidfd:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        ended = bool(poll.poll(limit * 1000))
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0 if ended else os.WNOHANG)
-    return ended

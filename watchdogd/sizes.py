@@ -40,7 +40,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     min: int
     max: int
     asked: int | None = None
-    # Why it is to have no drivers at all: "stop", "unmanaged"; empty while it is to have some.
+    # Why it is to have no drivers at all: "stop", "parting"; empty while it is to have some.
     unwanted: str = ""
     # Processes that are there, those that are leaving too; the highest number of a slot with a
     # driver that stays; and the numbers of those that not even SIGKILL ends.
@@ -84,7 +84,7 @@ class Size(msgspec.Struct, frozen=True):
     drivers: int = 0
     # The slots that are to have one: as many, and those that stand in for stuck ones.
     slots: int = 0
-    # Why those above leave: scale, stop, unmanaged.
+    # Why those above leave: scale, stop, parting.
     why: str = "scale"
     # Why these are fewer than an operator asked for; empty while they are not.
     scarce: str = ""
@@ -115,8 +115,8 @@ def sizes(loads: Sequence[Load], room: Room, split: Mapping[str, int]) -> dict[s
     found: dict[str, int] = {}
     memory, cpus = 0, 0.0
     for load in loads:
-        # The least of the file was admitted; an operator gets one at least.
-        least = load.min if load.asked is None else max(load.min, 1)
+        # The least of the file was admitted, and one of each stage that may have any.
+        least = load.min if load.asked is None else max(load.min, min(1, load.max))
         found[load.stage] = min(wanted[load.stage], max(load.last, least))
         # Who leaves takes its room until it has left.
         processes = max(load.alive, found[load.stage])
@@ -175,8 +175,6 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
 
     # Why the pipeline cannot run here; each says what to do. None: it can.
     refusals: tuple[str, ...] = ()
-    # How many drivers a stage may have at most, where that is less than its maximum.
-    caps: Mapping[str, int] = {}
     # What people should know all the same.
     words: tuple[str, ...] = ()
 
@@ -235,15 +233,13 @@ def admit(pipeline: Pipeline, memory: int, cpus: float) -> Admission:
     bounds, words = _bounds(pipeline, memory, cpus)
     if refusals := [refusal for bound in bounds for refusal in _refusals(bound, least)]:
         return Admission(refusals=tuple(refusals), words=tuple(words))
-    caps = {}
     for stage in pipeline.stages:
         narrowest = min(bounds, key=lambda bound: bound.most(least, stage))
         cap, most = narrowest.most(least, stage), stage.drivers.max
         if cap < most:
-            caps[stage.name] = cap
             why = f"{narrowest.name}; {narrowest.has}"
             words.append(f"{stage.name} gets at most {cap} of {most} drivers: {why}")
-    return Admission(caps=caps, words=tuple(words))
+    return Admission(words=tuple(words))
 
 
 def _bounds(pipeline: Pipeline, memory: int, cpus: float) -> tuple[list[_Bound], list[str]]:

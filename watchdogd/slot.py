@@ -187,7 +187,7 @@ class Slot:
         self.number = number
         # What a driver that is started now is told.
         self.next_order = order
-        # Why the process is to leave, or there is to be none: scale, stop, unmanaged, restart.
+        # Why the process is to leave, or there is to be none, in a word (policy.UNWANTED).
         self.unwanted = "scale"
         self.run: Run | None = None
         self.past = Past()
@@ -278,10 +278,15 @@ class Slot:
         self._tell("ready", f"after {took:.2f} s")
         return took
 
-    def seen(self, hard: float | None, fs_ok: bool, work: bool) -> Seen:
+    def seen(self, hard: float | None, fs_ok: bool, idle: str) -> Seen:
         """Return the facts, as the policy wants them."""
         seen = Seen(
-            wanted=not self.unwanted, alive=False, past=self.past, hard=hard, fs_ok=fs_ok, work=work
+            unwanted=self.unwanted,
+            alive=False,
+            past=self.past,
+            hard=hard,
+            fs_ok=fs_ok,
+            idle=idle,
         )
         return self.run.seen(seen) if self.run else seen
 

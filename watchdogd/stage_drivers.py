@@ -10,21 +10,20 @@ import math
 import os
 import sys
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from queuedriver.driving.live_status import Board
-from queuedriver.driving.time_left import OUT_OF_TIME, TimeLeft, time_left
+from queuedriver.driving.plan import OUT_OF_TIME
 from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
 from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
 from watchdogd.logs import opened_log
-from watchdogd.orders import Order, encode, keep, load_of, order_of, read
-from watchdogd.pace import SECOND_CHANCE, Pace
+from watchdogd.orders import Order, StageOrders, encode, keep, read
+from watchdogd.pace import Deadline, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import CRASH_LOOPED, HUNG, LEAVING_TAKES, hard_limit, is_degraded
 from watchdogd.queue_view import QueueView
@@ -36,8 +35,6 @@ from watchdogd.template import Templates
 
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.
 _LEAST_MEMORY = 20_000_000
-# Documents that were ended for being late: more of them than a stage ever has at a time.
-_REMEMBERED = 1000
 # What took longer to load than this is kept so long when its queues are done, for they may be
 # reopened, in seconds.
 _DEAR = 1.0
@@ -94,28 +91,26 @@ class StageDrivers:
     """The drivers of one stage."""
 
     def __init__(self, stage: Stage, pipeline: Pipeline, context: Context) -> None:
-        self.stage = stage
         self.slots: list[Slot] = []
         # The file has it no more: it goes when its drivers have left.
         self.parting = False
         self.size = Size()
-        self.templates = Templates(load_of(stage, pipeline), context.local, context.children)
+        self._orders = StageOrders(stage, pipeline, context.host, context.local, context.until)
+        self.templates = Templates(self._orders.load, context.local, context.children)
         self.pace = Pace()
-        self._pipeline = pipeline
         self._context = context
         self._inputs = StageInputs((), {})
         # When there last was something to do or to come.
         self._not_done_at = 0.0
-        # The documents that the learned limit has ended.
-        self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self._unsettled_until = 0.0
-        # The latest request by which all were replaced; empty: none.
-        self._restart = ""
-        # So many seconds were too few for a document when one of its drivers left for that, and
-        # what it said: it may know of more documents than we.
-        self._too_short, self._too_short_for = -math.inf, ""
+        self._deadline = Deadline(context.until)
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
+
+    @property
+    def stage(self) -> Stage:
+        """Return the stage as the file has it now."""
+        return self._orders.stage
 
     # How many
 
@@ -140,7 +135,7 @@ class StageDrivers:
 
     def _make_slots(self, count: int) -> None:
         for number in range(len(self.slots) + 1, count + 1):
-            order = self._order(number)
+            order = self._orders.of(number)
             self.slots.append(Slot(self.stage.name, number, order, self._context.say))
 
     @property
@@ -166,7 +161,7 @@ class StageDrivers:
     @property
     def inputs(self) -> StageInputs:
         """Return what is known of its queues by now."""
-        names, queues = self.stage.inputs, self._context.view.queues
+        names, queues = self._orders.stage.inputs, self._context.view.queues
         if self._inputs.names is not names or self._inputs.queues is not queues:
             self._inputs = StageInputs(names, queues)
         return self._inputs
@@ -176,20 +171,12 @@ class StageDrivers:
         """Return whether its queues are done and drained, or a drain is over."""
         return self._context.finished or self.inputs.done
 
-    def _hard_limit(self, slot: Slot) -> float | None:
-        """Return how long what it has at hand may take; that may be large, and then it did not hang
-        but needs longer."""
-        hard = hard_limit(self.stage, self.pace.hard_limit)
-        if hard is None or slot.glimpse.docid not in self._second_chances:
-            return hard
-        return hard * SECOND_CHANCE
-
     # Turn
 
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float:
         """Look at every driver, and do about it what the policy says; return when to come back."""
-        context, due = self._context, math.inf
-        view, has_work = context.view, self.facts.has_drivers and not context.leaving
+        context, stage, due = self._context, self.stage, math.inf
+        view, idle = context.view, "stop" if context.leaving else self.facts.without_drivers
         if not self.done:
             self._not_done_at = now
         for slot in self.slots:
@@ -201,8 +188,10 @@ class StageDrivers:
             self.pace.learn(before, slot.glimpse, now)
             # One that left as it was told may know more than the look before; one that crashed not.
             knows_more = slot.past.state == "stopped" and slot.ended_at >= view.looked_at
-            seen = slot.seen(self._hard_limit(slot), fs_ok, has_work and not knows_more)
-            until = slot.follow(self.stage, seen, now)
+            why_idle = idle or (slot.past.why if knows_more else "")
+            hard = hard_limit(stage, self.pace.limit_of(slot.glimpse.docid))
+            seen = slot.seen(hard, fs_ok, why_idle)
+            until = slot.follow(stage, seen, now)
             if slot.run is None and slot.rest.state == "starting":
                 self._start(slot, now, starts)
                 # What could not even be started is over by now, and is tried again later.
@@ -214,7 +203,7 @@ class StageDrivers:
             spent = (totals.work + totals.overhead) / 1e9
             self.pace.count(now, totals.documents + totals.failed, spent)
         # Last: why one could not load is for those that were to be forked from it.
-        return min(due, self._tend_templates(now, has_work=has_work, fs_ok=fs_ok))
+        return min(due, self._tend_templates(now, has_work=not idle, fs_ok=fs_ok))
 
     def _tend_templates(self, now: float, *, has_work: bool, fs_ok: bool) -> float:
         wanted = [slot for slot in self.slots if slot.wanted] if has_work else []
@@ -253,13 +242,6 @@ class StageDrivers:
             child.exit = Exit(code=code_of(error) if isinstance(error, OSError) else BUG)
         slot.begin(child, board, now)
 
-    def _order(self, number: int, restart: str = "") -> Order:
-        """Return what a driver in this slot is told now, which was restarted by this request."""
-        context, serial = self._context, restart or self._restart
-        return order_of(
-            self.stage, self._pipeline, context.host, context.local, number, serial, context.until
-        )
-
     # End
 
     def reap(self, now: float) -> int:
@@ -275,11 +257,10 @@ class StageDrivers:
             # Its settings differ from those that drivers of another host still have.
             ended = Exit(code=LATER)
         life = slot.died(ended, self.stage, now)
-        if life and life.word == OUT_OF_TIME and self._context.until is not None:
-            self._too_short = time_left(self._context.until, time.time())
-            self._too_short_for = life.why
+        if life and life.word == OUT_OF_TIME:
+            self._deadline.was_too_near(life.why, time.time())
         if life and life.ended_for == HUNG and self.stage.timeout == "auto":
-            self._second_chances.append(run.glimpse.docid)
+            self.pace.was_late(run.glimpse.docid)
         return True
 
     # Those that lived before this watchdog did
@@ -302,11 +283,11 @@ class StageDrivers:
         """Replace drivers, one at a time; those that were given up get another chance at once. With
         all of them (None) what they share is loaded anew."""
         if slots is None:
-            self._restart = serial
-            self.templates.load = load_of(self.stage, self._pipeline, serial)
+            self._orders.restart = serial
+            self.templates.load = self._orders.load
         for slot in self.slots if slots is None else slots:
             slot.forget()
-            slot.next_order = self._order(slot.number, serial)
+            slot.next_order = self._orders.of(slot.number, serial)
 
     def unsettle(self, now: float, stages: Iterable[Stage]) -> None:
         """Note that drivers of these stages, which have other settings, are told to leave its
@@ -316,13 +297,14 @@ class StageDrivers:
 
     def change(self, stage: Stage, pipeline: Pipeline, now: float) -> None:
         """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
-        old, settled = self.stage, self._order(0).settled
-        self.stage, self._pipeline = stage, pipeline
-        self.templates.load = load_of(stage, pipeline, self._restart)
-        if self._order(0).settled != settled:
+        orders = self._orders
+        old, settled = self.stage, orders.of(0).settled
+        orders.stage, orders.pipeline = stage, pipeline
+        self.templates.load = orders.load
+        if orders.of(0).settled != settled:
             self.unsettle(now, [old])
         for slot in self.slots:
-            order = self._order(slot.number, slot.next_order.restart)
+            order = orders.of(slot.number, slot.next_order.restart)
             if order != slot.next_order:
                 slot.next_order = order
                 slot.forget()
@@ -347,18 +329,10 @@ class StageDrivers:
     @property
     def late(self) -> str:
         """Return why what a driver would begin now would not be done in time; "" while it would."""
-        until, stage = self._context.until, self.stage
-        if until is None:
+        if self._context.until is None:
             return ""
-        timeout = None if stage.timeout == "auto" else stage.timeout
-        took = list(self.pace.durations)
-        known = TimeLeft(until, timeout, stage.grace, () if self.totals.documents else took)
-        if self.totals.documents:
-            known.learn(took)
-        now = time.time()
-        if time_left(until, now) <= self._too_short:
-            return self._too_short_for
-        return known.over(now, self.pace.startup or 0.0)
+        has_done = self.totals.documents > 0
+        return self._deadline.too_near(self.stage, self.pace, has_done, time.time())
 
     @property
     def degraded(self) -> str:
@@ -370,30 +344,20 @@ class StageDrivers:
     @property
     def news(self) -> list[tuple[Kind, str]]:
         """Return what people should be told of the stage itself, once."""
-        found: list[tuple[Kind, str]] = []
-        facts = self.facts
-        if facts.degraded:
-            found.append(("degraded", facts.degraded))
-        if facts.paused:
-            found.append(("paused", ""))
-        if facts.tripped:
-            found.append(("stage-tripped", facts.tripped))
-        if facts.done:
-            found.append(("drained", ""))
-        seen = zip(self.stage.inputs, self.inputs.seen, strict=False)
-        if late := [name for name, one in seen if one is not None and one.late]:
-            path = self._pipeline.path(late[0])
+        found = self.facts.news
+        if late := self.inputs.late:
+            path = self._orders.pipeline.path(late)
             words = "which is closed: they are processed; if more is to come, queuedriver reopen"
             found.append(("closed-queue", f"documents came into {path}, {words} {path}"))
-        if self.templates.template is not None and self.templates.template.note:
-            found.append(("note", self.templates.template.note))
+        if self.templates.note:
+            found.append(("note", self.templates.note))
         return found
 
     def load(self, coming: int, asked: int | None, unwanted: str) -> Load:
         """Return what decides how many drivers this stage is to have."""
         stage = self.stage
         first, more = memory_of(stage)
-        if asked is not None and not more:
+        if asked is not None and stage.memory is None:
             # The file need not say what a driver takes; but whoever asks for more than it says is
             # bound by what is there to be measured.
             first = more = max(_LEAST_MEMORY, max((slot.memory for slot in self.slots), default=0))

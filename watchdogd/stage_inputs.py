@@ -19,5 +19,8 @@ class StageInputs:
         self.empty = all_known and not any(one.unfinished for one in known)
         self.drained = all_known and all(one.drained for one in known)
         self.done = self.drained and all(one.done for one in known)
+        # The first that documents came into after it was closed; empty: none.
+        late = (name for name, one in zip(names, self.seen, strict=True) if one and one.late)
+        self.late = next(late, "")
         # Documents that wait and may be claimed, and those at hand.
         self.backlog = sum(one.working + (0 if one.paused else one.waiting) for one in known)

@@ -5,7 +5,10 @@ all the same: what is paused while it is degraded gets no more drivers.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from watchdogd.events import Kind
 
 
 class Row(NamedTuple):
@@ -19,6 +22,8 @@ class Row(NamedTuple):
     # Its drivers stay, and are started; and what waits in its queues is work for more of them.
     drivers: bool = True
     work: bool = True
+    # What tells people of it, once.
+    event: "Kind | None" = None
 
 
 ROWS = (
@@ -35,17 +40,20 @@ ROWS = (
         "an event says so, once; its other drivers go on",
         comes="a run of a driver that finished nothing",
         goes="a restart, a reload, or a trial that did well",
+        event="degraded",
     ),
     Row(
         "paused",
         "its drivers finish what is at hand, and stay; it gets no more of them",
         comes="a look at its queues and at ``.watchdogd/``",
         work=False,
+        event="paused",
     ),
     Row(
         "tripped",
         "its drivers stay, and try one document now and then; it gets no more of them",
         work=False,
+        event="stage-tripped",
     ),
     Row(
         "quit",
@@ -60,6 +68,7 @@ ROWS = (
         goes="a look that sees one, or that its queues are open again",
         drivers=False,
         work=False,
+        event="drained",
     ),
     Row(
         "late",
@@ -88,7 +97,7 @@ class StageFacts(NamedTuple):
 
     # The pipeline's file has it no more.
     parting: bool = False
-    # Half of the drivers that it is to have, and at least two, are crash-looped.
+    # So many of the drivers that it is to have are crash-looped (policy.is_degraded).
     degraded: str = ""
     # There is a PAUSE in all its inputs, or in `.watchdogd/`.
     paused: bool = False
@@ -109,9 +118,20 @@ class StageFacts(NamedTuple):
         return "", ""
 
     @property
-    def has_drivers(self) -> bool:
-        """Return whether its drivers stay, and are started."""
-        return all(row.drivers for row, _ in self._holding)
+    def news(self) -> list[tuple["Kind", str]]:
+        """Return the events that tell of what holds, each with what there is to say."""
+        return [
+            (row.event, fact if isinstance(fact, str) else "")
+            for row, fact in self._holding
+            if row.event is not None
+        ]
+
+    @property
+    def without_drivers(self) -> str:
+        """Return why none of its drivers stays, and none is started, as its word or in words for
+        people; empty while they do."""
+        holding = ((row, fact) for row, fact in self._holding if not row.drivers)
+        return next((fact if isinstance(fact, str) else row.word for row, fact in holding), "")
 
     @property
     def has_work(self) -> bool:

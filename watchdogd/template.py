@@ -242,6 +242,11 @@ class Templates:
         return self.template.shared if self.template else 0
 
     @property
+    def note(self) -> str:
+        """Return what a user had better know of what is loaded."""
+        return self.template.note if self.template else ""
+
+    @property
     def settled(self) -> bool:
         """Return whether nothing is loaded any more, but for what not even SIGKILL ends."""
         return self.template is None and all(one.child.rung == "stuck" for one in self._former)

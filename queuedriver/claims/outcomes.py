@@ -7,6 +7,7 @@ A processor answers with its outputs, or raises; what it raised becomes one of t
 import errno
 import re
 import traceback as tb
+from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM
 
 import msgspec
 
@@ -31,6 +32,10 @@ _FRAME = re.compile(r"(?m)^  File \"(.*)\", line \d+, in (.*)$")
 _NOT_THE_USERS = re.compile(r"/(site|dist)-packages/|/lib/python3|/queuedriver/[a-z]+/|^<frozen")
 # What a document is to blame for, whatever else is wrong.
 _OWN_FAULT = frozenset({"permanent", "not-a-file", "too-large", "operator"})
+# How what a stop has ended may have failed: a program, or a function that had started one.
+_BY_A_STOP = frozenset({"exit", "signal", "server", "exception"})
+# What asks programs to end; and how shells, and what runs in them, say that it did.
+_STOPS = {one.name: 128 + one for one in (SIGHUP, SIGINT, SIGQUIT, SIGTERM)}
 # The longest "later", in seconds. Longer is taken for a slip: milliseconds, or an instant.
 MAX_LATER = 366 * 24 * 3600.0
 
@@ -108,6 +113,19 @@ def is_own_fault(failure: Failure) -> bool:
     """Tell whether a failure is the document's own, as it says itself: it does not count as one of
     a cause that others have, too."""
     return failure.permanent or failure.cause in _OWN_FAULT
+
+
+def may_be_a_stop(ending: Setback) -> bool:
+    """Tell whether this may be no fault of the document, if its driver was stopped meanwhile."""
+    return isinstance(ending, Failed) and ending.failure.cause in _BY_A_STOP
+
+
+def says_stopped(ending: Setback) -> bool:
+    """Tell whether a program ended as one does that is asked to."""
+    if not isinstance(ending, Failed):
+        return False
+    failure = ending.failure
+    return failure.signal in _STOPS or failure.exit_code in _STOPS.values()
 
 
 def first_line(failure: Failure) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from queuedriver.cli import say
+from queuedriver.cli import program, say
 from queuedriver.cli.arguments import QUIET
 from queuedriver.cli.render import escape_name
 from queuedriver.cli.run import summary
@@ -93,7 +93,7 @@ def _deal(settings: ZmqBroker | of_fuq.BrokerSettings, quiet: bool) -> int:
             say(f"{settings.protocol} over {queues} at {' '.join(endpoints)}; Ctrl-C to leave")
 
     broker = door.broker(settings, say, listening)
-    left = broker.run()
+    left = broker.run(last=program.ends_process)
     for words in broker.unnoted:
         say(words)
     if not quiet:

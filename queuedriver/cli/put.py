@@ -69,6 +69,9 @@ def put(
                 intake.move(sources)
             else:
                 intake.copy(sources)
+        # After they are in: whoever stops looking at this queue says so first, and looks then.
+        if notice := into.notice():
+            say(f"{into.path}: {notice}")
         return intake.report_refusals() or (_SOME_FAILED if bad else 0)
 
 

@@ -136,7 +136,8 @@ def _pace(seen: QueueView) -> str:
     waiting = format_count(seen.counts.waiting, "document")
     pace = f"{rate(seen.rate)} over the last minute"
     if not seen.living:
-        return f"no driver is alive; {waiting} to do"
+        notice = f"; {escape_name(seen.notice)}" if seen.notice else ""
+        return f"no driver is alive; {waiting} to do{notice}"
     if seen.eta is not None and seen.counts.waiting:
         return f"{waiting} to do in about {format_duration(seen.eta)}, at {pace}"
     alive = f"{waiting} to do, {format_count(len(seen.living), 'driver')} alive"

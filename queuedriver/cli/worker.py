@@ -50,7 +50,7 @@ def fuq(quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_fuq.WorkerSettin
     exit 0   it was asked to leave, by a signal or by its broker
          78  this can never work: see the message
     """
-    from queuedriver.doors.fuq.client_life import run_worker
+    from queuedriver.doors.fuq.life import run_worker
 
     return _left(run_worker(settings_of(of_fuq.WorkerSettings, told), say), quiet)
 

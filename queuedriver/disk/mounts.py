@@ -44,6 +44,12 @@ def filesystem_type(path: str) -> str:
     return choose(_mounts(), os.path.realpath(path), (os.major(device), os.minor(device)))
 
 
+def mounted_by_name(path: str) -> str:
+    """Return the type of what is mounted where a path leads by its name, for whoever must not wait
+    for it: nothing is touched, and no symlink followed."""
+    return choose(_mounts(), os.path.abspath(path), (-1, -1))
+
+
 def mount_points() -> frozenset[str]:
     """Return where something is mounted; nothing where the system does not tell."""
     return frozenset(mount.point for mount in _mounts())

@@ -14,15 +14,14 @@ is released by whoever notices, charged to nobody, and a result that comes too l
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Any, Protocol
 
 import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
-from queuedriver.doors.conversation import Conversation
+from queuedriver.doors.conversation import PATIENCE, Conversation
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.service_queue import Head, ServiceQueue
@@ -88,10 +87,14 @@ class Broker(Life):
         self._level = level
         self._say = say
 
-    def run(self) -> Left:
-        """Deal until told to leave. QueueError when it cannot even start."""
+    def run(self, *, last: bool = False) -> Left:
+        """Deal until told to leave. QueueError when it cannot even start.
+
+        `last`: the process is about to end; what asks it to leave once more changes nothing.
+        """
         with contextlib.ExitStack() as at_end:
-            limits = Limits(grace=self.options.grace, until=self.options.until)
+            grace, until = self.options.grace, self.options.until
+            limits = Limits(grace=grace, until=until, last=last)
             at_end.callback(limits.close)
             # First of all: an address that is taken is said before any queue is touched.
             transport = self._transport()
@@ -144,19 +147,22 @@ class Broker(Life):
         loop = BrokerLoop(everything, exchange, transport, limits, self._tally, *told)
         loop.breaker.beats = beats
         for one, service in zip(found, self._services, strict=True):
-            (queue,) = one.queues
-            loop.sources.append(self._source(service, queue, exchange, transport, limits))
+            source = self._source(service, one, exchange, transport, limits)
+            loop.sources.append(source)
+            if source.unpack is not None:
+                loop.packed.append(source.unpack)
         return loop
 
     def _source(
         self,
         service: Service,
-        queue: InputQueue,
+        found: Opened,
         exchange: Exchange[Any],
         transport: Transport,
         limits: Limits,
     ) -> "Source":
         """Return where the work of a service comes from."""
+        (queue,) = found.queues
         durable = queue.durable
         requests = Requests(Queue(queue.directory), queue.mint, transport.send, durable=durable)
         requests.load(time.monotonic())
@@ -173,7 +179,16 @@ class Source(Protocol):
     def dealt(self) -> Sized:
         """Return what workers have."""
 
-    def heads(self, now: float) -> Sequence[Head]:
+    @property
+    def unfinished(self) -> int:
+        """Return of how many documents it has something, be it with workers or not."""
+
+    @property
+    def unpack(self) -> Callable[[float], bool] | None:
+        """Return what begins, at an instant, with a document that holds many works, if one waits,
+        and returns whether; None where there are no such documents."""
+
+    def heads(self, now: float) -> Iterable[Head]:
         """Return what is next, in the order in which workers are looked for."""
 
     def take(self, head: Head, now: float) -> Work | None:
@@ -225,11 +240,16 @@ class BrokerLoop(Loop):
         self.talk = Conversation(exchange, transport, self._act, tell, level)
         # Whose turn it is: the one that had one longest ago is first.
         self.sources: deque[Source] = deque()
+        # What begins with documents that hold many works.
+        self.packed: list[Callable[[float], bool]] = []
         # What is yet to be written down, and how many bytes clients ask in it.
         self._wanted: deque[Effect] = deque()
         self._asked_bytes = 0
         # When something was dealt last.
         self._dealt_at = 0.0
+        # Since when something has waited for which there is no worker; whether that was said.
+        self._missed_at: float | None = None
+        self._complained = False
         for fd in self.talk.fds:
             self.waker.also(fd)
 
@@ -240,6 +260,9 @@ class BrokerLoop(Loop):
 
     def close(self) -> None:
         """Give back what workers have; no more frames, no more hints."""
+        if not self.trouble:
+            with contextlib.suppress(OSError):
+                self._settle(self.clock())
         for source in self.sources:
             source.give_back("the broker was asked to leave")
         super().close()
@@ -262,15 +285,19 @@ class BrokerLoop(Loop):
     def _turn(self) -> None:
         for _ in range(_ROUNDS):
             now = self.clock()
-            self.talk.turn(now, time.time())
+            self.talk.hold()
+            try:
+                self.talk.turn(now, time.time())
+                # Workers that are free get their next document before the last one is put away; but
+                # not before the control files have been looked at, as often as any driver does.
+                if self.go and self.limits.leaving_at is None and now < self.look_at:
+                    for _ in range(_ROUNDS):
+                        if self.exchange.busy or not self._deal(now):
+                            break
+            finally:
+                self.talk.flush(now)
             if self.trouble:
                 break
-            # Workers that are free get their next document before the last one is put away; but not
-            # before the control files have been looked at, as often as any driver does.
-            if self.go and self.limits.leaving_at is None and now < self.look_at:
-                for _ in range(_ROUNDS):
-                    if not self._deal(now):
-                        break
             self._settle(now)
             if not self.talk.transport.pending():
                 break
@@ -300,9 +327,12 @@ class BrokerLoop(Loop):
         return None
 
     def _deal(self, now: float) -> bool:
-        """Deal one item, if there is one for which a worker is ready, and room. Return whether."""
+        """Deal one item, if there is one for which a worker is ready, and room; else see whether
+        there may be more. Return whether."""
         found = self._next(now)
-        if found is None or (self.limited and self.pressure.full(self.published)):
+        if found is None:
+            return bool(self.packed) and self._unpack(now)
+        if self.limited and self.pressure.full(self.published):
             return False
         source, head, worker = found
         if len(self.sources) > 1:
@@ -317,12 +347,16 @@ class BrokerLoop(Loop):
         dealt = self.exchange.deal(worker, work, now)
         if type(dealt) is not Send:
             self._act(dealt)
-        elif not self.talk.transport.send(dealt.peer, dealt.frames):
+        elif not self.talk.send(dealt.peer, dealt.frames):
             gone = self.exchange.undelivered(dealt.peer, work.claim, now)
             self.talk.carry_out(gone, now)
         elif self._level >= 1:
             self.talk.say(1, f"{work.docid} is dealt to {shown(dealt.peer)}")
         return True
+
+    def _unpack(self, now: float) -> bool:
+        """Begin with a document that holds many works, if one waits. Return whether."""
+        return any(unpack(now) for unpack in self.packed)
 
     # Settle
 
@@ -372,7 +406,29 @@ class BrokerLoop(Loop):
         if self.may_try() and self._deal(now):
             self.breaker.tried(now)
             return None
+        self._miss_workers(now)
         return super().rest()
+
+    def _missing(self, now: float) -> str:
+        """Return which workers are missing for what waits; empty when none are."""
+        workers = self.exchange.workers.values()
+        for source in self.sources if self.go and not self.trouble else ():
+            name = source.service
+            served = any(name in one.services for one in workers) if name else workers
+            if not served and any(True for _ in source.heads(now)):
+                return f"no worker of {name!r} is connected" if name else "no worker is connected"
+        return ""
+
+    def _miss_workers(self, now: float) -> None:
+        """Say that what waits has no worker, once that has been so for a while."""
+        missing = self._missing(now)
+        if not missing:
+            self._missed_at, self._complained = None, False
+        elif self._missed_at is None:
+            self._missed_at = now
+        elif now - self._missed_at >= PATIENCE and not self._complained:
+            self._complained = True
+            self.talk.say(0, f"{missing}; what waits is dealt when one comes")
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""
@@ -388,25 +444,30 @@ class BrokerLoop(Loop):
         now = time.monotonic()
         end, could, naps = now + seconds, self.waits(now), False
         while True:
-            turns = [source.next_turn_at() for source in self.sources]
-            at = soonest(end, self.talk.next_turn_at(), *turns)
+            # While a file system is not well they do nothing.
+            sources = self.sources if not self.trouble else ()
+            turns = [source.next_turn_at() for source in sources]
+            due = soonest(*turns)
+            at = min(one for one in (end, self.talk.next_turn_at(), due) if one is not None)
             if naps:
                 # Nothing waits for anything: let the heartbeats of many come together.
                 time.sleep(_COALESCE)
             woken: Woken = "other"
             if not self.talk.transport.pending():
-                woken = self.waker.wait((at or end) - time.monotonic())
+                woken = self.waker.wait(at - time.monotonic())
             now = time.monotonic()
             if woken in ("hint", "signal") or now >= end:
                 for source in self.sources:
                     source.wake()
                 return woken if woken in ("hint", "signal") else "timeout"
+            self.talk.hold()
             self.talk.turn(now, time.time())
-            due = soonest(*turns)
             if not self.trouble and (
                 self._wanted or (due is not None and due <= now) or self.waits(now) != could
             ):
+                # What is held goes with what is dealt now.
                 return "other"
+            self.talk.flush(now)
             naps = woken == "other" and not self.at_hand and now - self._dealt_at > _AT_WORK
 
     def mend(self) -> None:
@@ -456,7 +517,10 @@ class BrokerLoop(Loop):
         seen = super().seen()
         if not seen.leaving and self.limits.leaving_at is not None:
             seen = msgspec.structs.replace(seen, paused=True)
-        if self.at_hand and not seen.unfinished:
-            # What workers have is in the queue, whatever an old listing says.
-            seen = msgspec.structs.replace(seen, unfinished=self.at_hand)
+        if left := sum(source.unfinished for source in self.sources):
+            # What was claimed is in the queue, whatever an old listing says.
+            left = max(left, seen.unfinished)
+            seen = msgspec.structs.replace(seen, unfinished=left, only_later=False)
+        if missing := self._missing(self.clock()):
+            seen = msgspec.structs.replace(seen, rest=missing)
         return seen

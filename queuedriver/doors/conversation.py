@@ -12,8 +12,12 @@ where `act` is called with each effect that is not `Send`, `Close` or `Say`: a b
 worker processes, a client counts. What a loop wants said out of turn goes through `carry_out`. A
 worker or a client, which has one peer, may open another transport at any moment, in `act` too: the
 rest of what the old one brought is forgotten with it.
+
+A broker that is about to deal lets what its session says wait for that (`hold`, `send`, `flush`):
+an answer and the next document wake their worker once.
 """
 
+import functools
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -45,25 +49,33 @@ class Conversation:
         self._act = act
         self._say = say
         self._level = level
+        # What waits for `flush`, by peer; None: nothing has to wait.
+        self._held: dict[bytes, list[tuple[bytes, ...]]] | None = None
         # Since when nobody has been at the other end; whether that was said.
         self._missed_at: float | None = None
         self._complained = False
 
     def turn(self, now: float, wall: float) -> None:
         """Hear what has come, and do what time has brought."""
-        transport = self.transport
+        session, transport = self.session, self.transport
         for arrival in transport.arrivals():
             try:
-                self.carry_out(self._hear(arrival, now, wall), now)
+                if type(arrival) is Message:
+                    self._complained = self._complained and bool(transport.missing())
+                    effects = session.hear(arrival.peer, arrival.frames, now, wall)
+                else:
+                    effects = self._notice(arrival, now)
+                self.carry_out(effects, now)
             except RemoteProtocolError as error:
                 self._refuse(arrival.peer, error)
             if self.transport is not transport:
                 return
-        if (at := self.session.next_tick_at()) is not None and at <= now:
-            self.carry_out(self.session.tick(now, wall), now)
+        if (at := session.next_tick_at()) is not None and at <= now:
+            self.carry_out(session.tick(now, wall), now)
         if (at := self.transport.next_tick_at()) is not None and at <= now:
             self.transport.tick(now)
-        self._miss(now)
+        if (missing := self.transport.missing()) or self._missed_at is not None:
+            self._miss(missing, now)
 
     def next_turn_at(self) -> float | None:
         """Return when there is something to do, whatever comes; None: not before something does."""
@@ -77,17 +89,43 @@ class Conversation:
         transport = self.transport
         for effect in effects:
             if type(effect) is Send:
-                if not transport.send(effect.peer, effect.frames):
+                if self._held is not None:
+                    self._held.setdefault(effect.peer, []).append(effect.frames)
+                elif not transport.send(effect.peer, effect.frames):
                     self.carry_out(self.session.gone(effect.peer, now), now)
             elif type(effect) is Say:
                 self.say(effect.level, effect.words)
             elif type(effect) is Close:
+                self._send_held(effect.peer)
                 transport.drop(effect.peer)
             else:
                 self._act(effect)
             if self.transport is not transport:
                 # What else was to be done was for a connection that is no more.
                 return
+
+    def hold(self) -> None:
+        """Let what is to be sent from now on wait for `flush`."""
+        self._held = self._held or {}
+
+    def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
+        """Send to a peer at once, behind what is held for it; return whether it is there."""
+        if self._held and not self._send_held(peer):
+            return False
+        return self.transport.send(peer, frames)
+
+    def flush(self, now: float) -> None:
+        """Send what is held, and hold no more."""
+        held, self._held = self._held, None
+        if held:
+            for peer, messages in held.items():
+                self.carry_out([Send(peer, frames) for frames in messages], now)
+
+    def _send_held(self, peer: bytes) -> bool:
+        for frames in self._held.pop(peer, ()) if self._held else ():
+            if not self.transport.send(peer, frames):
+                return False
+        return True
 
     def say(self, level: int, words: str) -> None:
         """Tell whoever wants to know so much."""
@@ -110,11 +148,8 @@ class Conversation:
         """End all connections; what was sent has a moment to leave."""
         self.transport.close()
 
-    def _hear(self, arrival: Arrival, now: float, wall: float) -> Effects:
+    def _notice(self, arrival: Arrival, now: float) -> Effects:
         peer = arrival.peer
-        if type(arrival) is Message:
-            self._complained = False
-            return self.session.hear(peer, arrival.frames, now, wall)
         if type(arrival) is Joined:
             return self.session.joined(peer, now)
         if type(arrival) is Refused:
@@ -128,9 +163,8 @@ class Conversation:
         else:
             self.say(0, f"the broker sent what it may not: {error}")
 
-    def _miss(self, now: float) -> None:
+    def _miss(self, missing: str, now: float) -> None:
         """Say that nobody is at the other end, when that has been so for a while."""
-        missing = self.transport.missing()
         if not missing:
             self._missed_at = None
         elif self._missed_at is None:
@@ -147,16 +181,22 @@ def sleep(
 ) -> list[int]:
     """Wait until there is something to hear or to do, one of `fds` is readable, or it is `until`;
     return which descriptors are readable."""
-    poll = select.poll()
-    for fd in fds:
-        poll.register(fd, select.POLLIN)
-    pending = False
+    looked_at, pending = [*fds], False
     for one in conversations:
         until = soonest(until, one.next_turn_at())
         pending = pending or one.transport.pending()
-        for fd in one.fds:
-            poll.register(fd, select.POLLIN)
+        looked_at += one.fds
     now = time.monotonic()
     seconds = longest if until is None else min(max(0.0, until - now), longest)
     # Rounded up: to wake before it is due is to turn in vain.
+    poll = _poll_over(tuple(looked_at))
     return [fd for fd, _ in poll.poll(0 if pending else seconds * 1000 + 1)]
+
+
+@functools.lru_cache
+def _poll_over(fds: tuple[int, ...]) -> select.poll:
+    """Return a poll over these numbers, whatever they are of by now."""
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return poll

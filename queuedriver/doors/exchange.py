@@ -222,6 +222,11 @@ class Exchange(Generic[W]):
 
     # Work
 
+    @property
+    def busy(self) -> bool:
+        """Tell, without a look at each, that nobody would take anything."""
+        return not any(self._queues.values())
+
     def new_round(self) -> None:
         """Keep nobody for anything any more: whoever waits for a worker is to ask first."""
         if self.reserved:
@@ -271,6 +276,10 @@ class Exchange(Generic[W]):
         worker.free -= work.need
         self._turn += 1
         worker.turn = self._turn
+        queue = self._queues.get(work.service)
+        if worker.free <= 0 and queue and queue[0][1] is worker:
+            heapq.heappop(queue)
+            worker.queued.discard(work.service)
         if work.request is None or work.request.answered:
             worker.in_hand[work.claim] = work, now
             worker.alone = work.alone

@@ -75,6 +75,9 @@ class Dealt(msgspec.Struct, frozen=True):
 class ServiceQueue:
     """What waits for one service, and what its workers have."""
 
+    # Each document is one work.
+    unpack = None
+
     def __init__(
         self,
         service: str,
@@ -109,7 +112,10 @@ class ServiceQueue:
     def close(self) -> None:
         self.requests.close()
 
-    # What waits
+    @property
+    def unfinished(self) -> int:
+        """Return how many workers have."""
+        return len(self.dealt)
 
     def heads(self, now: float) -> Sequence[Head]:
         """Return what is next, what goes alone first. It is listed even if nobody would take

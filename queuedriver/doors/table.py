@@ -43,7 +43,7 @@ class Table:
     # How often each row was stepped, by state, event and condition, for a test that wants to know.
     stepped: Counter[tuple[str, str, str]] | None = None
 
-    def __init__(self, title: str, rows: Sequence[Row], *, follows: bool = True) -> None:
+    def __init__(self, title: str, rows: Sequence[Row]) -> None:
         self.title = title
         self.rows = tuple(rows)
         self.cells = {
@@ -55,7 +55,7 @@ class Table:
             raise ValueError(f"{title}: two rows for one state, event and condition")
         # States that nobody stays in.
         passed = (state for state, event, when in self.cells if not event and when in ("", ELSE))
-        self._passed = frozenset(passed if follows else ())
+        self._passed = frozenset(passed)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -89,7 +89,3 @@ class Table:
                 self.stepped[state, "", when] += 1
             state = self.cells[state, "", when]
         return state
-
-    def allows(self, state: str, event: str) -> bool:
-        """Tell whether there is a row, whatever its condition."""
-        return any(cell[:2] == (state, event) for cell in self.cells)

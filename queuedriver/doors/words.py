@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from queuedriver.claims.outcomes import Doubted, Released, Setback
+from queuedriver.claims.outcomes import Doubted, Setback
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -83,8 +83,6 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
     peer: bytes
     frames: tuple[bytes, ...]
-    # The claim that they deal, if they do: what cannot be sent nobody has had.
-    claim: str = ""
 
 
 class Close(msgspec.Struct, frozen=True):
@@ -102,28 +100,6 @@ class End(msgspec.Struct, frozen=True, gc=False):
 
     claim: str
     how: How
-
-
-# Until fuq's broker is on the exchange, in place of `End`:
-
-
-class SetBack(msgspec.Struct, frozen=True):
-    """It was not: charge it, give it back, or let it wait."""
-
-    claim: str
-    how: Setback | Doubted
-
-
-class Lost(msgspec.Struct, frozen=True):
-    """A worker is lost, and with it what it had in hand: each claim is charged one attempt."""
-
-    worker: bytes
-    claims: tuple[str, ...]
-    # silent, overdue, left, unroutable
-    why: str
-    # Whether these claims may be as innocent as what was beside them, or never came there: then
-    # none is charged before the third time.
-    doubted: bool = False
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -156,6 +132,10 @@ class Leave(msgspec.Struct, frozen=True):
     exit_code: int = 0
 
 
+class Own(msgspec.Struct, frozen=True):
+    """What only the loop of one protocol does."""
+
+
 # By a client's loop:
 
 
@@ -178,11 +158,6 @@ class Say(msgspec.Struct, frozen=True, gc=False):
     words: str
 
 
-def undelivered(claim: str) -> SetBack:
-    """Give back what was dealt to a worker and never left."""
-    return SetBack(claim, Released("its worker was gone before it was sent"))
-
-
 def shown(peer: bytes) -> str:
     """Return a peer's name for people."""
     return peer[:80].decode("ascii", "backslashreplace")
@@ -190,7 +165,11 @@ def shown(peer: bytes) -> str:
 
 def soonest(*instants: float | None) -> float | None:
     """Return the first of these instants; None where there is none."""
-    return min((at for at in instants if at is not None), default=None)
+    found = None
+    for at in instants:
+        if at is not None and (found is None or at < found):
+            found = at
+    return found
 
 
 class Recent(OrderedDict[K, V]):
@@ -207,7 +186,7 @@ class Recent(OrderedDict[K, V]):
             self.popitem(last=False)
 
 
-Effect = Send | Close | End | Asked | Process | Reconnect | Leave | Ended | Say | SetBack | Lost
+Effect = Send | Close | End | Asked | Process | Reconnect | Leave | Own | Ended | Say
 Effects = list[Effect]
 
 

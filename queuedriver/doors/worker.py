@@ -120,14 +120,17 @@ class _Loop:
     def run(self) -> Leave:
         self._start()
         while True:
-            self.talk.turn(time.monotonic(), time.time())
             self._consider_leaving()
             if self._leave is not None:
                 return self._leave
             if self._work:
                 self._process(self._work.popleft())
+                if not self._work:
+                    # What came meanwhile is heard at once, when we would sleep.
+                    continue
             else:
                 self._sleep()
+            self.talk.turn(time.monotonic(), time.time())
 
     def act(self, effect: Effect) -> None:
         """Do what is neither sent nor said."""
@@ -223,7 +226,7 @@ class _Loop:
         except ConfigError:
             raise
         except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
-            setback = from_exception(error)
+            setback = self._limits.fair(from_exception(error))
             if isinstance(setback, Failed) and (trouble := workspace.trouble()):
                 return Postponed(_DISK_PAUSE, f"not its fault: {trouble}")
             return setback

@@ -15,9 +15,10 @@ from contextlib import suppress
 import msgspec
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Outputs, Target, Written
+from queuedriver.claims.outputs import Answer, Outputs, Target, Written
 from queuedriver.disk.filesystem import Directory
 from queuedriver.doors.words import Result, Work
+from queuedriver.driving.limits import Limits
 from queuedriver.errors import BadDocid, ProcessorFailed
 from queuedriver.format import names
 from queuedriver.format.records import Failure
@@ -180,8 +181,20 @@ class MemoryOutputs(Outputs, gc=False, eq=False):
         """Tell whether any of them is in a file, or was wanted in one."""
         return self.elsewhere or len(self.kept) < len(self.noted)
 
+    def take(self, answer: Answer, limits: Limits) -> None:
+        """Keep what a processor answered."""
+        if type(answer) is bytes and not (self.blind or self.noted):
+            self.blind = True
+            self.kept[f"{self.docid}.{self.token}.writing"] = answer
+        else:
+            super().take(answer, limits)
+
     def results(self) -> tuple[Result, ...]:
         """Return what is to be sent; ProcessorFailed when that is too much."""
+        if self.blind:
+            (data,) = self.kept.values()
+            if len(data) <= self.most:
+                return (Result(data),)
         size = sum(self._size(noted) for noted in self.written)
         if size > self.most:
             message = f"what came of it has {size} bytes; a message may have {self.most}"

@@ -36,8 +36,11 @@ _FEWEST = 3
 FIRST_TRIAL = 30.0
 LONGEST_PAUSE = 600.0
 _MOST_DOUBLINGS = 10
-# So many times as long as drivers take to tell their news, they are given to tell of a success.
+# So many times as long as drivers take to tell their news, they are given to tell of a success; and
+# once more, as who began to make sure a moment before us may find one, and be late: on a busy
+# machine.
 _TIME_TO_TELL = 1.5
+_LOOKS = 2
 
 
 class Streak(msgspec.Struct, frozen=True):
@@ -111,8 +114,10 @@ class Breaker:
         self._look_soon = look_soon
         # The latest failure, and where.
         self._failed: tuple[InputQueue, Failure] | None = None
-        # Until when we make sure that the others do not succeed, and what they said before.
+        # When we look whether the others have succeeded meanwhile, how often we have looked, and
+        # what they said before.
         self._sure_at: float | None = None
+        self._looks = 0
         self._before: dict[str, Registration] = {}
         for queue in queues:
             queue.charged = self.charged
@@ -157,9 +162,13 @@ class Breaker:
         peers = self._peers()
         if in_a_row(self.streak, peers) >= self._after:
             self._before = {_life(one): one for one in peers}
-            news = max(beats.tells_within for beats in self.beats) if peers else 0.0
-            self._sure_at = self._clock() + _TIME_TO_TELL * news
+            # Who is alone has nobody to wait for.
+            self._looks = 0 if peers else _LOOKS - 1
+            self._sure_at = self._clock() + (self._time_to_tell() if peers else 0.0)
             self._halt()
+
+    def _time_to_tell(self) -> float:
+        return _TIME_TO_TELL * max(beats.tells_within for beats in self.beats)
 
     def _peers(self) -> Collection[Registration]:
         """Read what the other living drivers say of themselves."""
@@ -188,7 +197,8 @@ class Breaker:
     def look(self, now: float) -> None:
         """See whether the stage is to stop, or is stopped: by whomever, and still."""
         if self._sure_at is not None and now >= self._sure_at:
-            self._make_sure()
+            self._looks += 1
+            self._make_sure(now)
         found = next(filter(None, (read_trip(queue.private) for queue in self._queues)), None)
         if found is not None and self.trip is None:
             self.trip, self._sure_at = found, None
@@ -202,7 +212,7 @@ class Breaker:
             self._tell()
             self._go_on()
 
-    def _make_sure(self) -> None:
+    def _make_sure(self, now: float) -> None:
         """Stop the stage, unless another driver has had a success meanwhile; who has left may have
         been successful until then."""
         peers = self._peers()
@@ -213,7 +223,10 @@ class Breaker:
             self._tell()
             self._fewest *= 2
         elif self._before.keys() <= {_life(one) for one in peers} and failures >= self._after:
-            self._stop(failures)
+            if self._looks < _LOOKS:
+                self._sure_at = now + self._time_to_tell()
+            else:
+                self._stop(failures)
             return
         self._go_on()
 
@@ -265,10 +278,10 @@ class Breaker:
         self._trials += 1
         self.trial_at = now + pause_after(self._trials, len(self._drivers()))
 
-    def claim(self, now: float) -> list[Claim]:
-        """Claim one of all that wait, drawn at random; none where nothing waits."""
+    def claim(self, now: float, queues: Iterable[InputQueue]) -> list[Claim]:
+        """Claim one of all that wait in these queues, drawn at random; none where nothing waits."""
         self.tried(now)
-        for queue in self._queues:
+        for queue in queues:
             items = names.walk(queue.directory)
             waiting = (name for name, item in items if item and item.waits(time.time()))
             name = max(waiting, key=lambda _: random.uniform(0.0, 1.0), default="")

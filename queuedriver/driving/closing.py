@@ -53,11 +53,14 @@ def read_controls(queue: Directory) -> Controls:
 
 
 def set_control(queue: Directory, name: str, *, wanted: bool) -> None:
-    """Create or remove `done`, `PAUSE` or `QUIT`; drivers see it within a moment."""
+    """Create or remove `done`, `PAUSE` or `QUIT`; drivers see it within a moment. One that is there
+    and says something may be a program's, which would undo it: it says nothing from now on."""
     if name not in names.CONTROLS:
         raise BadArgument(f"{name!r} is not a control file")
     if wanted:
         queue.mark(name)
+        if queue.is_regular(name) and queue.status(name).st_size:
+            queue.write_aside(name, b"")
     else:
         try:
             queue.remove(name)

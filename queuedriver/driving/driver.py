@@ -258,7 +258,7 @@ class Turns(Loop):
         """Pause, as there is nothing to do now. Return why to leave, if that is it."""
         self.group.flush()
         if self.may_try() and self._most():
-            if claims := self.breaker.claim(self.clock()):
+            if claims := self.breaker.claim(self.clock(), self.unpaused):
                 self.turn(claims)
             return None
         return super().rest()
@@ -266,10 +266,11 @@ class Turns(Loop):
     # Work
 
     def _work(self) -> bool:
-        """Work off what waits in the first queue that has anything. Return whether one has."""
+        """Work off what waits in the first queue that has anything and is not paused. Return
+        whether one has."""
         most = self._most()
         now = self.clock()
-        for queue in self.queues if most else ():
+        for queue in self.unpaused if most else ():
             waiting = queue.waiting
             if self.options.batch > 1:
                 if claims := queue.claim_some(most, now):
@@ -410,7 +411,7 @@ class Turns(Loop):
             # No document can be blamed for a program that cannot start: leave, and say so.
             self._hopeless = error
             return Released(str(error))
-        return from_exception(error)
+        return self.limits.fair(from_exception(error))
 
     def _fence(self, claims: Sequence[Claim]) -> None:
         """Show life before a commit: who has not for long may have been declared dead."""

@@ -21,9 +21,11 @@ from io import FileIO
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
+from queuedriver.claims.outcomes import Released, Setback, may_be_a_stop, says_stopped
 from queuedriver.driving.live_status import Board
+from queuedriver.driving.plan import OUT_OF_TIME
 from queuedriver.driving.signals import Handler, Signals
-from queuedriver.driving.time_left import OUT_OF_TIME, end_of, time_left
+from queuedriver.driving.time_left import end_of, time_left
 from queuedriver.errors import Interrupted
 
 # Why a driver leaves.
@@ -32,6 +34,9 @@ QUIT_FILE = "there is a QUIT file"
 
 _HARD_MARGIN = 1.25
 _REPEAT = 1.0
+# Seconds within which a signal to a program and one to its driver are one stop; and between looks.
+_SAME_STOP = 0.5
+_STOP_LOOK = 0.01
 _SOON = 0.001
 # Which signals ask a driver to leave.
 _WISHES = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -141,6 +146,22 @@ class Limits(Signals):
         """Return why the document at hand must stop now; None when it may go on."""
         now = time.monotonic()
         return next((why for why, at in self._ends().items() if now >= at), None)
+
+    def fair(self, ending: Setback) -> Setback:
+        """Return the ending that is fair to a document: whoever stops a driver may have stopped all
+        that it runs at the same time, as Slurm does, a terminal, or `kill` of a group; a program
+        that ended by it, or because of it, does not charge the document."""
+        if not may_be_a_stop(ending):
+            return ending
+        # It may have reached the program a moment before us.
+        until = time.monotonic() + (_SAME_STOP if says_stopped(ending) else 0.0)
+        while self.asked_at is None and time.monotonic() < until:
+            time.sleep(_STOP_LOOK)
+        if self.asked_at is None:
+            return ending
+        return Released(
+            "it failed when the driver was asked to leave, and what it runs may have been"
+        )
 
     def _ends(self) -> dict[str, float]:
         """Return why the document at hand must stop, and when: what ranks higher first."""

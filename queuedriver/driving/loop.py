@@ -16,10 +16,10 @@ from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.closing import read_controls
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
-from queuedriver.driving.plan import Quit, Seen, Wait, is_time_to_watch, plan
+from queuedriver.driving.plan import OUT_OF_TIME, Quit, Seen, Wait, is_time_to_watch, plan
 from queuedriver.driving.recycling import Recycling
 from queuedriver.driving.setup import Opened
-from queuedriver.driving.time_left import OUT_OF_TIME, TimeLeft
+from queuedriver.driving.time_left import TimeLeft
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.format import names
@@ -82,8 +82,9 @@ class Loop:
             queue.worked = self._worked
             if self._time_left is not None:
                 queue.took = self._time_left.learn
-        # The control files that are in all inputs, or in any.
-        self._done = self.paused = False
+        # Whether all inputs are closed; and those that are not paused, in their order.
+        self._done = False
+        self.unpaused = list(self.queues)
         # Whether documents may be claimed, as far as the last look could tell.
         self.go = False
         self.resting = True
@@ -121,6 +122,11 @@ class Loop:
         """Return how many outputs have become visible."""
         return sum(queue.published + len(queue.handed_over) for queue in self.queues)
 
+    @property
+    def paused(self) -> bool:
+        """Return whether all inputs are paused."""
+        return not self.unpaused
+
     # Look
 
     def look(self) -> None:
@@ -131,7 +137,8 @@ class Loop:
         if not self.trouble:
             controls = [read_controls(queue.directory) for queue in self.queues]
             self._done = all(one.done for one in controls)
-            self.paused = any(one.paused for one in controls)
+            looks = zip(self.queues, controls, strict=True)
+            self.unpaused = [queue for queue, one in looks if not one.paused]
             self.count()
             for queue in self.queues:
                 queue.journal.flush_if_due(now)
@@ -196,7 +203,9 @@ class Loop:
         """Return the facts of which `plan` makes a pause, or an end."""
         leaving, leaving_why = self.wish()
         now, trip, trial_at = self.clock(), self.breaker.trip, self.breaker.trial_at
-        passed = sum((queue.waiting.picker.counts for queue in self.queues), Pass())
+        # What is paused waits for people, and keeps a drain from its end.
+        passed = sum((queue.waiting.picker.counts for queue in self.unpaused), Pass())
+        all_go = len(self.unpaused) == len(self.queues)
         waits = ((self.limited and self.go) or trip is not None) and self.waits(now)
         full = self.pressure.full(self.published) if waits and not trip else ""
         stuck = {name for queue in self.queues for name in queue.recoverer.stuck}
@@ -206,7 +215,7 @@ class Loop:
             only_later=passed.only_later,
             next_due=passed.next_due,
             empty_for=min(queue.waiting.empty_for(now) for queue in self.queues),
-            done=self._done,
+            done=self._done and all_go,
             linger=self.options.linger,
             paused=self.paused,
             tripped=trip.words(self.queues[0].path, trial_at + self.clocks) if trip else "",
@@ -218,7 +227,7 @@ class Loop:
             no_consumer_for=self.pressure.no_consumer_for() if full else 0.0,
             trouble=self.trouble,
             troubles=self.troubles,
-            drain=self.options.drain,
+            drain=self.options.drain and all_go,
             idle_turns=self._idle_turns,
             hinted=self.waker.hinted,
             left=passed.left > 0,
@@ -229,7 +238,7 @@ class Loop:
         )
 
     def waits(self, now: float) -> bool:
-        return any(queue.waiting.names or queue.waiting.list_more(now) for queue in self.queues)
+        return any(queue.waiting.names or queue.waiting.list_more(now) for queue in self.unpaused)
 
     # Pause
 

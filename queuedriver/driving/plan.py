@@ -6,10 +6,11 @@ of their rank: leaving before pausing, pausing before work, work before waiting.
 
 import msgspec
 
-from queuedriver.driving.time_left import OUT_OF_TIME
 from queuedriver.errors import LATER
 from queuedriver.format.units import format_count
 
+# The last word of a driver that nothing fits any more into the time it has.
+OUT_OF_TIME = "out-of-time"
 # Two listings this far apart, with the directory unchanged between them, prove a queue drained: one
 # alone may miss a file that is renamed while it is read.
 DRAINED_AFTER = 0.05
@@ -70,6 +71,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     hinted: bool = False
     # An item was left to others in the last pass, and the next one takes it: let them be first.
     left: bool = False
+    # Why what is left is not ours to take.
+    rest: str = "other drivers have the rest"
     # Items that the operating system does not let us claim.
     withheld: int = 0
     # Claims of dead drivers that cannot be recovered; and documents that are not due yet.
@@ -131,7 +134,7 @@ def plan(seen: Seen) -> Decision:
         return _left_to_people(seen)
     if seen.left:
         return Wait(SHORTEST_NAP, "left to the drivers whose share it is")
-    return Wait(_pause(seen), "other drivers have the rest")
+    return Wait(_pause(seen), seen.rest)
 
 
 def is_time_to_watch(idle_turns: int, loaded: bool) -> bool:

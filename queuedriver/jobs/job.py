@@ -176,7 +176,11 @@ class Job:
         return bool(self._again) and self._again[0][0] <= wall
 
     def _next_open(self) -> int:
-        return self.outcomes.first(Outcome.OPEN, self._next)
+        """Return the first task that was never begun; -1 when there is none."""
+        found = self.outcomes.first(Outcome.OPEN, self._next)
+        # What was looked through need not be again.
+        self._next = found if found > 0 else self.record.file.num_tasks + 1
+        return found
 
     @property
     def _adrift(self) -> bool:
@@ -206,7 +210,6 @@ class Job:
         else:
             task = self._next_open()
             claim = self._claim_new(task)
-            self._next = task + 1
         if not self.stands():
             charging.give_back(claim, "its job was taken over")
             return None
@@ -244,7 +247,7 @@ class Job:
             self._commit(claim, outcome)
             if not claim.fate:
                 self._conclude(claim, outcome, ours=True)
-                queue.published += len(claim.published)
+                self.claim.of.published += len(claim.published)
                 queue.note(claim.fate, claim, seconds=seconds, outputs=claim.published)
         self.in_hand -= 1
 
@@ -404,7 +407,7 @@ class Job:
                 queue.note("stuck", item, message=message)
             self._stuck.add(name)
             return False
-        queue.published += len(claim.published)
+        self.claim.of.published += len(claim.published)
         message = "the broker that dealt it had committed it"
         queue.note("recovered", item, message=message, outputs=claim.published)
         return True

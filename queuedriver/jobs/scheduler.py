@@ -1,5 +1,5 @@
-"""The jobs of one queue on behalf of one broker: takes them up, says which task is dealt next, and
-ends what was dealt.
+"""The jobs of one queue as a broker's source of work: takes them up, says which task is dealt next,
+ends what was dealt, and shows how all of it is.
 
 A job is dealt from as long as our claim to its file stands. Jobs come in the order of their JobIds,
 their tasks by number, what waits again first.
@@ -7,7 +7,8 @@ their tasks by number, what waits again first.
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -16,7 +17,6 @@ from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import (
     DONE,
-    Doubted,
     Ending,
     Failed,
     Postponed,
@@ -24,18 +24,26 @@ from queuedriver.claims.outcomes import (
     Setback,
     from_exception,
 )
-from queuedriver.disk.filesystem import Directory
-from queuedriver.doors.fuq.broker import Finished
+from queuedriver.doors.fuq.broker import Broker
 from queuedriver.doors.fuq.wire import Task, encode_task
-from queuedriver.doors.words import Lost, SetBack, Work
+from queuedriver.doors.service_queue import Head
+from queuedriver.doors.words import Answer, Effects, How, Processed, Request, Work
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.errors import ProcessorFailed, TakenBack
-from queuedriver.format.records import Failure
 from queuedriver.jobs import job as jobs
-from queuedriver.jobs.job import Job
-from queuedriver.jobs.jobfile import JobView, Summary, description, result
+from queuedriver.jobs.control import (
+    MOST_TASKS,
+    WRITE_EVERY,
+    BrokerFiles,
+    BrokerView,
+    ClientView,
+    why_waiting,
+)
+from queuedriver.jobs.job import JOBS, Job
+from queuedriver.jobs.jobfile import JobView, Summary, description
 from queuedriver.jobs.outcomes import Outcome
+from queuedriver.operating.queue import Queue
 
 # Jobs that are dealt from at a time, and those that are held besides; the next wait. Each costs
 # some descriptors, and a byte for each of its tasks.
@@ -54,73 +62,79 @@ class _Dealt(msgspec.Struct, frozen=True):
 
     claim: Claim
     job: Job
-    began: int
+    # On the monotonic clock.
+    since: float
 
 
 class Scheduler:
     """The jobs that one broker deals from."""
 
+    service = ""
+
     def __init__(
         self,
         queue: InputQueue,
-        directory: Directory,
+        exchange: Broker,
         tally: Tally,
         limits: Limits,
         *,
         network: bool,
+        endpoints: Sequence[str] = (),
+        address: Callable[[bytes], str] = bytes.decode,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._queue = queue
-        self._directory = directory
-        self.tally = tally
+        self._exchange = exchange
+        self._tally = tally
         self._limits = limits
         # Whether an old listing may be shown here.
         self._network = network
+        self._endpoints = tuple(endpoints)
+        # Where a client is; and what tells the time of day.
+        self._address = address
+        self._wall = wall
+        self._directory = queue.private.subdirectory(JOBS, create=True)
+        for name in jobs.ended(self._directory, queue.directory):
+            jobs.remove(self._directory, name)
+        self._files = BrokerFiles(Queue(queue.directory), queue.mint.driver)
         # The N of every claim at hand: what else carries our id on disk was lost track of.
         self._at_hand: set[str] = set()
         queue.at_hand = self._at_hand
         # By JobId, in that order.
         self._jobs: dict[int, Job] = {}
-        self._dealt: dict[str, _Dealt] = {}
-        # What has ended, and is yet to be written down.
-        self._ends: deque[Finished | SetBack | Lost] = deque()
+        # What clients have, by claim.
+        self.dealt: dict[str, _Dealt] = {}
         # The last jobs that have ended, and those of an earlier life.
-        self.ended: deque[JobView] = deque(maxlen=MOST_ENDED)
+        self.ended: deque[JobView] = deque(self._files.ended, MOST_ENDED)
         self._look_at = 0.0
-        # Outputs of jobs that are closed.
-        self._published = 0
-        # Counts every change that is to be seen.
-        self.changes = 0
-
-    def __len__(self) -> int:
-        return len(self._jobs)
+        # Every change that is to be seen is counted: ours, and all that were written down.
+        self._changes, self._written = 0, -1
+        self._write_at = 0.0
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs.values())
 
     @property
-    def at_hand(self) -> int:
-        """Return how many tasks clients have."""
-        return len(self._dealt)
-
-    @property
-    def published(self) -> int:
-        """Return how many outputs of tasks have become visible."""
-        return self._published + sum(job.queue.published for job in self)
-
-    @property
-    def has_room(self) -> bool:
-        """Tell whether another job may be taken up."""
-        held = sum(job.held for job in self)
-        return len(self._jobs) - held < _MOST_OPEN and held < _MOST_HELD
-
-    def docids(self, claims: Iterable[str]) -> list[str]:
-        """Return which tasks these are."""
-        found = (self._dealt.get(claim) for claim in claims)
-        return [dealt.claim.docid for dealt in found if dealt is not None]
+    def unfinished(self) -> int:
+        """Return how many jobs are at work."""
+        return len(self._jobs)
 
     # Take up
 
-    def take_up(self, claim: Claim) -> None:
+    def unpack(self, now: float) -> bool:
+        """Take up a job, if one waits and there is room; return whether."""
+        waiting = self._queue.waiting
+        if not (waiting.names or waiting.list_more(now)):
+            return False
+        held = sum(job.held for job in self)
+        if len(self._jobs) - held >= _MOST_OPEN or held >= _MOST_HELD:
+            return False
+        claims = self._queue.claim_some(1, now)
+        for claim in claims:
+            self._take_up(claim, now)
+        return bool(claims)
+
+    def _take_up(self, claim: Claim, now: float) -> None:
         """Begin, or go on, with the job whose file was claimed."""
         for job in list(self):
             # It may be this one: we were taken for dead, and are the first to claim it.
@@ -141,108 +155,134 @@ class Scheduler:
             job.close()
             self._end_job_file(claim, Postponed(_LATER, "a job of this docid is at work"))
             return
-        # Before it is dealt from.
-        self._look_at = 0.0
         self._jobs = dict(sorted([*self._jobs.items(), (job.id, job)]))
         message = f"taken up as job {job.id}, with {job.record.file.num_tasks} tasks"
         self._queue.note("taken-up", claim, message=message)
-        self.changes += 1
+        self._changes += 1
+        # Before it is dealt from.
+        self._look_at = 0.0
+        job.look(now)
 
     def _end_job_file(self, claim: Claim, how: Setback) -> None:
         self._at_hand.discard(claim.token)
         try:
             self._queue.end([claim], [how])
         finally:
-            self.tally.book([claim.fate], 0)
+            self._tally.book([claim.fate], 0)
 
     # Deal
 
-    def heads(self, wall: float) -> Iterator[Job]:
-        """Yield the jobs of which a task may be dealt now, in their order."""
-        return (job for job in list(self) if job.waits(wall))
+    def heads(self, now: float) -> Iterator[Head]:
+        """Yield of which jobs a task may be dealt now, in their order."""
+        wall = self._wall()
+        return (Head(str(job.id), job.need) for job in list(self) if job.waits(wall))
 
-    def take(self, job: Job, wall: float) -> Work | None:
+    def take(self, head: Head, now: float) -> Work | None:
         """Claim the next task of a job; None when there is none after all."""
-        claim = job.claim_next(wall)
+        job = self._jobs[int(head.service)]
+        claim = job.claim_next(self._wall())
         if claim is None:
             return None
-        self._dealt[claim.token] = _Dealt(claim, job, time.perf_counter_ns())
+        self.dealt[claim.token] = _Dealt(claim, job, now)
         self._at_hand.add(claim.token)
-        self.tally.began(claim.docid)
-        self.changes += 1
+        self._tally.began(claim.docid)
+        self._changes += 1
         body = encode_task(Task(job.task_of(claim.docid), description(job.id, job.record.file)))
-        return Work(claim.token, claim.docid, claim.attempt, body, str(job.id))
+        return Work(claim.token, claim.docid, claim.attempt, body, head.service, need=head.need)
 
     # End
 
-    def end(self, effect: Finished | SetBack | Lost) -> None:
-        """Note that a task has ended one way or another; `settle` writes it down."""
-        self._ends.append(effect)
-
-    def settle(self) -> None:
-        """Write down what has ended. After an OSError the rest waits until it is called again."""
-        while self._ends:
-            self._settle(self._ends[0])
-            self._ends.popleft()
-
-    def _settle(self, effect: Finished | SetBack | Lost) -> None:
-        if isinstance(effect, Finished):
-            self._finish(effect)
-        elif isinstance(effect, SetBack):
-            self._set_back(effect.claim, effect.how)
-        else:
-            for token in effect.claims:
-                self._set_back(token, Failed(_loss(effect)))
-
-    def _finish(self, effect: Finished) -> None:
-        dealt = self._dealt.get(effect.claim)
+    def end(self, claim: str, how: How, now: float) -> bool:
+        """End a task that a client had; False when it is none of ours, or its job was taken away
+        from us."""
+        dealt = self.dealt.get(claim)
         if dealt is None:
-            # Of a job that was taken away from us.
-            return
-        claim, job, update = dealt.claim, dealt.job, effect.update
-        seconds = (time.perf_counter_ns() - dealt.began) / 1e9
-        outcome = Outcome.DONE if update.success else Outcome.ERROR
-        data = result(job.record.file.name, effect.client.decode(), update)
+            return False
+        if isinstance(how, Processed):
+            self._finish(dealt, how, now - dealt.since)
+        elif not isinstance(how, Answer):
+            dealt.job.set_back(dealt.claim, how)
+        del self.dealt[claim]
+        self._at_hand.discard(claim)
+        self._tally.book([dealt.claim.fate], 0.0)
+        self._changes += 1
+        if dealt.job.gone or dealt.job.ended:
+            self._look_at = 0.0
+        return True
+
+    def _finish(self, dealt: _Dealt, how: Processed, seconds: float) -> None:
+        claim, job = dealt.claim, dealt.job
+        outcome = Outcome.DONE if how.success else Outcome.ERROR
+        (result,) = how.results
         try:
-            job.finish(claim, data, outcome, self._limits, seconds)
+            job.finish(claim, result.data, outcome, self._limits, seconds)
         except ProcessorFailed as error:
             # Its document cannot be named.
             job.set_back(claim, Failed(error.failure))
-        self._put_down(dealt, seconds)
 
-    def _set_back(self, token: str, how: Setback | Doubted) -> None:
-        dealt = self._dealt.get(token)
-        if dealt is not None:
-            dealt.job.set_back(dealt.claim, how)
-            self._put_down(dealt, 0.0)
-
-    def _put_down(self, dealt: _Dealt, seconds: float) -> None:
-        del self._dealt[dealt.claim.token]
-        self._at_hand.discard(dealt.claim.token)
-        self.tally.book([dealt.claim.fate], seconds)
-        self.changes += 1
+    def ask(self, request: Request, now: float) -> str:
+        """Keep nothing: who has a job puts it into the queue."""
+        return "jobs are submitted to the queue"
 
     # Look
 
-    def look(self, now: float) -> None:
-        """Look at control files now and then; end jobs of which nothing is left."""
-        due = now >= self._look_at
-        if due:
-            self._look_at = now + _LOOK_EVERY
+    def turn(self, now: float) -> Effects:
+        """Look at control files now and then, end jobs of which nothing is left, do what operators
+        ask of clients, and show how all of it is."""
+        if now < self._look_at:
+            return []
+        self._look_at = now + _LOOK_EVERY
         for job in list(self):
-            if due:
-                before = job.held, job.cancelled
-                job.look(now)
-                self.changes += (job.held, job.cancelled) != before
+            before = job.held, job.cancelled
+            job.look(now)
+            self._changes += (job.held, job.cancelled) != before
             if job.gone:
                 self._lose(job)
             elif job.ended:
                 self._end_job(job)
+        effects: Effects = []
+        for request in self._files.stops():
+            to = (request.client.encode(),) if request.client else ()
+            effects += self._exchange.stop(request.number, now, to)
+        if self._all_changes != self._written and now >= self._write_at:
+            self._write_at = now + WRITE_EVERY
+            written = self._all_changes
+            self._files.write(self._view())
+            self._written = written
+        return effects
+
+    def next_turn_at(self) -> float | None:
+        """Return when `turn` is worth calling; None: not before somebody is there, or a job is."""
+        is_untold = self._all_changes != self._written
+        return self._look_at if self._jobs or self._exchange.workers or is_untold else None
+
+    @property
+    def _all_changes(self) -> int:
+        return self._changes + self._exchange.changes
+
+    def _view(self) -> BrokerView:
+        clients = tuple(
+            ClientView(
+                one.name.decode(),
+                self._address(one.name),
+                one.slots,
+                max(0, one.free),
+                len(one.in_hand),
+                tuple(work.docid for work, _ in list(one.in_hand.values())[:MOST_TASKS]),
+                tuple(sorted(one.refused)),
+            )
+            for one in self._exchange.workers.values()
+            if one.greeted
+        )
+        seen = (job.view() for job in self)
+        told = (msgspec.structs.replace(job, why=why_waiting(job, clients)) for job in seen)
+        of = self._files.broker, time.time(), self._endpoints
+        return BrokerView(*of, clients, tuple(told), tuple(self.ended))
 
     def _lose(self, job: Job) -> None:
         """Drop a job that somebody else has by now, and all that we have in hand of it."""
-        for token in [one for one, dealt in self._dealt.items() if dealt.job is job]:
-            del self._dealt[token]
+        for token in [one for one, dealt in self.dealt.items() if dealt.job is job]:
+            del self.dealt[token]
             self._at_hand.discard(token)
         self._queue.note("revoked", job.claim, outputs=())
         self._close(job)
@@ -270,11 +310,17 @@ class Scheduler:
     def _close(self, job: Job) -> None:
         del self._jobs[job.id]
         self._at_hand.discard(job.claim.token)
-        self._published += job.queue.published
-        self.changes += 1
+        self._changes += 1
         job.close()
 
-    def reopen(self) -> None:
+    # Trouble, and leaving
+
+    def wake(self) -> None:
+        """Look at once: there may be something new."""
+        self._queue.waiting.wake()
+        self._look_at = 0.0
+
+    def clean(self) -> None:
         """Open everything anew: the file system is well again."""
         self._directory.reopen(create=True)
         for job in list(self):
@@ -291,17 +337,24 @@ class Scheduler:
                 self._queue.end([job.claim], [Released("its directory is gone")])
 
     def give_back(self, why: str) -> None:
-        """Give everything back, charged to nobody: we leave."""
-        self.settle()
-        for token in list(self._dealt):
-            self._set_back(token, Released(why))
-        for job in list(self):
-            self._queue.end([job.claim], [Released(why)])
-            self._close(job)
+        """Give everything back, charged to nobody, and say for the last time how all of it is."""
+        view = self._view()
+        with suppress(OSError):
+            for claim in list(self.dealt):
+                self.end(claim, Released(why), 0.0)
+            for job in list(self):
+                self._queue.end([job.claim], [Released(why)])
+                self._close(job)
+        view = msgspec.structs.replace(view, clients=(), ended=tuple(self.ended))
+        with suppress(OSError):
+            self._files.write(view)
 
     def close(self) -> None:
+        """Close what is open."""
         for job in list(self):
             self._close(job)
+        self._files.close()
+        self._directory.close()
 
 
 def _summary(job: Job) -> Summary:
@@ -320,8 +373,3 @@ def _summary(job: Job) -> Summary:
         time.time(),
         job.outcomes.failed(),
     )
-
-
-def _loss(lost: Lost) -> Failure:
-    message = f"client {lost.worker.decode()} was lost ({lost.why}) while it had the task"
-    return Failure(cause="worker-lost", message=message)

@@ -280,6 +280,8 @@ def _held_up(seen: DocumentView) -> str:
 
 
 def _no_driver(seen: DocumentView) -> str:
+    if notice := seen.around.notice:
+        return f"no driver is alive; {notice}"
     return f"no driver is alive; start one with queuedriver run {seen.around.queue}"
 
 

@@ -85,6 +85,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings | None = None
     # Why the settings could not be read.
     trouble: str = ""
+    # What whoever starts its drivers has to say; mostly nothing.
+    notice: str = ""
 
     @property
     def controls(self) -> Controls:
@@ -134,6 +136,7 @@ def overview(queue: Queue, observer: Observer | None = None, now: float | None =
         feeds=tuple(queue.feeds()),
         settings=settings,
         trouble=trouble,
+        notice=queue.notice(),
     )
 
 

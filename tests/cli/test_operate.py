@@ -11,6 +11,7 @@ import pytest
 from queuedriver.claims.liveness import Observer
 from queuedriver.disk.journal import submitter
 from queuedriver.disk.output_id import landmark
+from queuedriver.driving.closing import FED
 from queuedriver.format.records import Identity, Registration
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import (
@@ -401,6 +402,15 @@ def test_stage_that_has_stopped_itself_says_so_and_is_resumed(queue: Path, cli: 
     assert cli("resume", queue) == (0, "", "")
     assert "TRIPPED" not in cli("status", queue).out
     assert drive(queue, retries=0, trip_after=3).word == "drained"
+
+
+def test_pause_and_close_outlast_what_they_were_made_by_before(cli: Cli, queue: Path) -> None:
+    """What a pause of the whole pipeline, or the end of the queues before, has made is undone with
+    that; but not what somebody has asked for meanwhile."""
+    for name, verb, mark in (("PAUSE", "pause", b"watchdogd\n"), ("done", "close", FED)):
+        (queue / name).write_bytes(mark)
+        assert cli(verb, queue).code == 0
+        assert (queue / name).read_bytes() == b""
 
 
 def test_a_driver_pauses_resumes_and_leaves_as_it_is_told(

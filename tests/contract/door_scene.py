@@ -24,6 +24,7 @@ import zmq
 
 from queuedriver.doors import door as doors
 from queuedriver.doors.settings import settings_of
+from queuedriver.doors.transports import tcp
 from queuedriver.doors.transports import zmq as zmq_transport
 from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message
 from queuedriver.errors import NotFound, QueueError
@@ -130,10 +131,8 @@ def _broke(told: Any, link: str, pipe: Pipe, ahead: Any, log: Path) -> None:
     monotonic = time.monotonic
     time.monotonic = lambda: monotonic() + ahead.value
     if link == "lists":
-        from queuedriver.doors.fuq import broker_life
-
         transport = Lists(pipe, streams=told.protocol == "fuq")
-        zmq_transport.Hub = broker_life.Listener = lambda *_: transport  # type: ignore[misc, assignment, attr-defined]
+        zmq_transport.Hub = tcp.Listener = lambda *_: transport  # type: ignore[misc, assignment]
 
     def say(words: str) -> None:
         with log.open("a") as file:

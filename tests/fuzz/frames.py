@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from queuedriver.doors import words
-from queuedriver.doors.fuq.broker import Finished
 from queuedriver.doors.words import Asked, Close, Request, Say, Send, Work
 from queuedriver.errors import RemoteProtocolError
-from tests.fuzz.former import exchange_of
 from tests.fuzz.promise import Target, check
 from tests.fuzz.talks import PIECES, TALKS, End, Talk
 
@@ -68,7 +66,7 @@ class _Street:
         self._script = script
         self._now = 1000.0
         self._honest = _HONEST[script.choose(len(_HONEST))]
-        self._broker: Any = exchange_of(talk.broker())
+        self._broker: Any = talk.broker()
         self._ends: dict[bytes, End] = {b"p%d" % at: make() for at, make in enumerate(talk.ends)}
         # To the broker, and from it, by peer.
         self._up: dict[bytes, deque[Sequence[bytes]]] = {}
@@ -195,7 +193,7 @@ class _Street:
                         self._down[effect.peer].append(effect.frames)
                     else:
                         todo.extend(self._broker.gone(effect.peer, self._now))
-                case words.End() | Finished():
+                case words.End():
                     self._end(effect.claim)
                 case Asked():
                     self._asked.append(effect.request)
@@ -211,14 +209,15 @@ class _Street:
         self._dealt.discard(claim)
 
     def _deal(self) -> None:
-        worker = self._broker.pick("", self._now)
+        service, need = self._talk.asks(self._serial + 1)
+        worker = self._broker.pick(service, self._now, need)
         if worker is None:
             return
         self._serial += 1
         request = self._asked.popleft() if self._asked else None
         payload = self._talk.payload(self._serial, self._script.piece())
         claim = f"h-1-{self._serial:018x}"
-        work = Work(claim, "doc", 0, payload, request=request)
+        work = Work(claim, "doc", 0, payload, service, request, need=need)
         if request is None or request.answered:
             self._dealt.add(claim)
         self._carry_out([self._broker.deal(worker, work, self._now)])

@@ -19,6 +19,7 @@ from queuedriver.doors.scale0 import broker as scale0_broker
 from queuedriver.doors.scale0 import worker as scale0_worker
 from queuedriver.doors.scale0.client import Client as Scale0Client
 from queuedriver.doors.words import (
+    Close,
     Effect,
     Leave,
     Process,
@@ -201,16 +202,16 @@ class FuqEnd:
         self.words: list[str] = []
 
     def start(self, now: float) -> list[Sequence[bytes]]:
-        return self._carry_out(self._session.start(now), now)
+        return self._carry_out(self._session.joined(b"", now), now)
 
     def receive(self, frames: Sequence[bytes], now: float) -> list[Sequence[bytes]]:
-        return self._carry_out(self._session.receive(frames, now), now)
+        return self._carry_out(self._session.hear(b"", frames, now, now), now)
 
     def tick(self, now: float) -> list[Sequence[bytes]]:
         at = self._session.next_tick_at()
         if at is None or at > now:
             return []
-        return self._carry_out(self._session.tick(now), now)
+        return self._carry_out(self._session.tick(now, now), now)
 
     def act(self, choose: Choose, now: float) -> list[Sequence[bytes]]:
         if not self._running:
@@ -232,7 +233,7 @@ class FuqEnd:
                     self._running.append(effect.task)
                 case KillAll():
                     self._running.clear()
-                case Reconnect():
+                case Close():
                     return sent + self.start(now)
                 case Leave():
                     self._running.clear()
@@ -260,9 +261,11 @@ def _task(number: int, piece: bytes) -> bytes:
 class Talk(NamedTuple):
     """A broker, its peers, and what is dealt to them."""
 
-    broker: Callable[[], FuqBroker | Exchange[Any]]
+    broker: Callable[[], Exchange[Any]]
     ends: Sequence[Callable[[], End]]
     payload: Payload = lambda number, piece: piece
+    # For which service it is, and how much of a worker's room it takes.
+    asks: Callable[[int], tuple[str, int]] = lambda number: ("", 1)
     # A stream has no frames: what comes may be cut anywhere.
     is_stream: bool = False
 
@@ -288,5 +291,11 @@ TALKS = {
         lambda: scale0_broker.Broker("b", address=_SCALE0, job_timeout=30.0),
         [*[_worker(_scale0_worker)] * 2, *[Scale0ClientEnd] * 2],
     ),
-    "fuq": Talk(lambda: FuqBroker(job_timeout=30.0), [FuqEnd] * 3, _task, is_stream=True),
+    "fuq": Talk(
+        lambda: FuqBroker(job_timeout=30.0),
+        [FuqEnd] * 3,
+        _task,
+        lambda number: (str(number // 3), 1 + number % 2),
+        is_stream=True,
+    ),
 }

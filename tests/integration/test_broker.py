@@ -448,6 +448,33 @@ def test_whoever_finds_no_broker_says_so_and_tries_on(place: Place, args: tuple[
     assert process.poll() is None
 
 
+@pytest.mark.parametrize("protocol", ["pingpong", "roundrobin"])
+def test_broker_without_a_worker_for_what_waits_says_so_once(place: Place, protocol: str) -> None:
+    place.protocol = protocol
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        place.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    broker = place.broker()
+    submit(place.input, "one", "two")
+    says(broker, "no worker is connected; what waits is dealt when one comes")
+    until(lambda: "no worker is connected" in command("status", "in", cwd=place.root).out)
+    place.worker()
+    until(lambda: len(place.outputs()) == 2)
+    assert ask(broker) == 0
+    assert "no worker" not in ended(broker).err
+
+
+def test_broker_of_services_says_for_which_no_worker_is_there(place: Place) -> None:
+    submit(place.root / "other")
+    args = ("--service", "loud=in:out", "--service", "soft=other:out", "--listen", place.endpoint)
+    broker = place._start("broker", "scale0", *args)
+    place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
+    place._start("worker", "scale0", place.endpoint, "--service", "loud", "--call", "loud:shout")
+    submit(place.input, "one")
+    submit(place.root / "other", "two")
+    says(broker, "no worker of 'soft' is connected")
+    until(lambda: len(place.outputs()) == 1)
+
+
 def test_worker_whose_broker_goes_by_another_address_says_so(place: Place) -> None:
     place.protocol = "roundrobin"
     place.broker("--advertise", "tcp://elsewhere:1")

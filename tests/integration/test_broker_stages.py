@@ -83,6 +83,8 @@ def test_broker_that_is_killed_is_started_again_and_its_workers_come_back(
     counter.start_worker()
     yard.put("a")
     until(lambda: yard.ls("last") == ["a.ready"])
+    # A driver counts a moment after it has published, and nobody counts for who was killed.
+    until(lambda: yard.drivers()["out-1"].documents == 1)
     pid = yard.pid("out-1")
     os.kill(pid, signal.SIGKILL)
     yard.put("b")

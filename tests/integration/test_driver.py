@@ -122,6 +122,21 @@ def test_a_queue_is_paused_between_two_documents(site: Site) -> None:
     assert driver.ended()[:2] == (0, "quit")
 
 
+def test_a_driver_goes_on_with_the_inputs_that_are_not_paused(site: Site) -> None:
+    control(site, names.PAUSE)
+    site.submit("held")
+    site.submit("other", queue="more")
+    driver = site.start(inputs="in more", drain=True)
+    until(site.files, "what is not paused is done")
+    # There is no fact to wait for: nothing must happen.
+    time.sleep(0.3)
+    assert driver.alive
+    assert site.states() == {"held": "ready"}
+    control(site, names.PAUSE, wanted=False)
+    assert driver.ended().word == "drained"
+    assert sorted(site.files()) == ["held.ready", "other.ready"]
+
+
 def test_a_quit_file_makes_drivers_leave_after_the_document_at_hand(site: Site) -> None:
     site.submit("one")
     driver = site.start(gate)

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -471,6 +472,20 @@ def test_quit_takes_the_grace_that_was_given_and_no_longer(pool: Pool) -> None:
     assert 2.0 <= time.monotonic() - began < 4.0
 
 
+def test_broker_that_is_asked_to_leave_again_and_again_ends_as_if_asked_once(pool: Pool) -> None:
+    (pool.root / "out").mkdir()
+    words = ("broker", "fuq", str(pool.queue), "--to", str(pool.output), "--quiet")
+    listen = ("--listen", "tcp://127.0.0.1:*")
+    for number in range(3):
+        one = ("--id", f"b{number}", *listen)
+        with subprocess.Popen([sys.executable, "-m", "queuedriver", *words, *one]) as broker:
+            mine = pool.queue / PRIVATE / "fuq" / f"b{number}.json"
+            pool.wait(mine.exists, "it deals")
+            while broker.poll() is None:
+                broker.send_signal(signal.SIGTERM)
+        assert broker.returncode == 0
+
+
 def test_paused_queue_deals_no_task(pool: Pool) -> None:
     (pool.queue / "PAUSE").touch()
     pool.broker()
@@ -642,7 +657,8 @@ def test_secret_is_not_used_where_others_could_read_it_or_the_wire(pool: Pool) -
     code, words = pool.broker(wait=False, secret_file=str(secret)).ended()
     assert (code, "chmod 600" in words) == (78, True)
     secret.chmod(0o600)
-    broker = pool.broker(wait=False, secret_file=str(secret), listen="tcp://0.0.0.0:*")
+    told: dict[str, Any] = {"secret_file": str(secret), "insecure": True}
+    broker = pool.broker(wait=False, listen="tcp://0.0.0.0:*", **told)
     code, words = broker.ended()
     assert (code, "add --tls" in words) == (78, True)
     secret.write_text("short")

@@ -22,8 +22,9 @@ from tests.waiting import PATIENCE, state_of, until, until_ended
 from tests.watchdogs import a_stage
 from watchdogd import control
 from watchdogd.children import Children
-from watchdogd.helper import SILENCE, Helper
+from watchdogd.helper import Helper
 from watchdogd.helper_process import ARGV
+from watchdogd.host import SILENCE
 from watchdogd.messages import (
     Brief,
     Controls,
@@ -598,6 +599,24 @@ def cpu_ms(pid: int) -> float:
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def test_idle_helper_wakes_once_for_all_that_is_due(watch: Watch) -> None:
+    def is_look(message: Message) -> bool:
+        return message.look is not None
+
+    # The first one finds much to do.
+    watch.start().hear(2, is_look)
+    before = _sleeps(watch.helper.pid)
+    looks = sum(map(is_look, watch.hear(6, is_look)))
+    # What is copied every other second would wake it once more each time.
+    assert _sleeps(watch.helper.pid) - before <= looks + 2
+
+
+def _sleeps(pid: int) -> int:
+    """How often a process has gone to sleep by itself."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt"))
 
 
 def test_helper_imports_nothing_that_is_heavy() -> None:

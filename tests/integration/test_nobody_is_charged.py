@@ -3,7 +3,9 @@
 import functools
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -14,7 +16,7 @@ import pytest
 from queuedriver.claims import liveness
 from queuedriver.format import names
 from queuedriver.format.names import JOURNAL, PRIVATE
-from tests.cli.processes import command, mounted_upon, start
+from tests.cli.processes import command, ended, mounted_upon, start
 from tests.disks import Disk
 from tests.drivers import Site
 from tests.processors import gate, judge, shout
@@ -246,3 +248,61 @@ def test_an_item_that_cannot_be_renamed_keeps_no_other_from_being_done(
     assert "1 item may not be claimed" in ended.err
     assert sorted(site.files()) == ["b.ready", "c.ready"]
     assert site.states() == {"a": "ready"}
+
+
+# A stop that all that runs here hears
+
+
+_WAITS = """
+import os, sys, time
+
+def wait():
+    with open(".pid", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(".pid", "pid")
+    time.sleep(3600)
+
+def call(document):
+    import subprocess
+    subprocess.run([sys.executable, "waits.py"], check=True)
+
+if __name__ == "__main__":
+    for line in sys.stdin if "serve" in sys.argv else [""]:
+        wait()
+"""
+_WAITER = f"{sys.executable} waits.py"
+
+
+@pytest.mark.parametrize("order", [("program", "driver"), ("driver", "program")], ids="-".join)
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("--command", _WAITER),
+        ("--command", f"sh -c '{_WAITER}; exit $?' sh"),
+        ("--server", f"{_WAITER} serve"),
+        ("--call", "waits:call", "--no-output"),
+    ],
+    ids=["command", "what a command runs", "server", "what a function runs"],
+)
+def test_stop_of_a_driver_and_of_all_that_it_runs_charges_no_document(
+    site: Site, how: Sequence[str], order: Sequence[str]
+) -> None:
+    """As Slurm sends it to each process of a job, one after the other."""
+    (site.root / "waits.py").write_text(_WAITS)
+    site.submit("doc")
+    to = () if "--no-output" in how else ("--to", "out")
+    with start("run", "in", *to, *how, cwd=site.root) as driver:
+        pid = int(until((site.root / "pid").exists, "it runs") and (site.root / "pid").read_text())
+        pids = {"driver": driver.pid, "program": pid}
+        for one in order:
+            os.kill(pids[one], signal.SIGTERM)
+        ended(driver)
+    assert not charged(site.root / "in")
+    assert site.states() == {"doc": "ready"}
+
+
+def test_program_that_somebody_else_ends_is_charged(site: Site) -> None:
+    site.submit("doc")
+    words = ("run", "in", "--to", "out", "--command", "sh -c 'kill $$' sh", "--drain")
+    assert command(*words, cwd=site.root).code == 1
+    assert site.report("doc").attempts[0].failure.signal == "SIGTERM"

@@ -22,7 +22,7 @@ from tests.integration.preloaded import COMMAND, Watch, load_of
 from tests.waiting import until
 from watchdogd import linux, template
 from watchdogd.children import Child, Children, Exit
-from watchdogd.orders import LIMIT, Order, encode, order_of
+from watchdogd.orders import LIMIT, Order, StageOrders, encode
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.model import Stage as PipelineStage
 from watchdogd.policy import START_UP
@@ -487,7 +487,7 @@ def test_template_that_hangs_up_before_it_is_reaped_fails_its_drivers_by_its_own
     settings = PipelineStage(
         name="parse", inputs=("in",), outputs=(), kind="call", work="model:process", preload=True
     )
-    order = order_of(settings, pipeline_of(stage, settings), "here", str(stage.directory), 1)
+    order = StageOrders(settings, pipeline_of(stage, settings), "here", str(stage.directory)).of(1)
 
     def turn() -> float:
         now = time.monotonic()

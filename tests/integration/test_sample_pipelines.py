@@ -28,7 +28,7 @@ class Sample:
 
     def __init__(self, name: str, root: Path) -> None:
         self.directory = root / name
-        ours = shutil.ignore_patterns("queues", "one-queue", "__pycache__")
+        ours = shutil.ignore_patterns("queues", "one-queue", "cluster", "__pycache__")
         shutil.copytree(SAMPLES / name, self.directory, ignore=ours)
         self._environ = {**ENVIRON, "WATCHDOGD_STATE": str(root / "state")}
 
@@ -111,6 +111,14 @@ def test_one_queue_has_three_interchangeable_drivers(tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     assert sample.ls("one-queue/output") == sorted(f"{docid}.xml" for docid in documents)
     assert sample.started() == ["output-1", "output-2", "output-3"]
+
+
+def test_pipeline_of_a_cluster_runs_as_well_on_one_host(tmp_path: Path) -> None:
+    sample = Sample("newsroom", tmp_path)
+    sample.submit("cluster/input", {story.name: story for story in STORIES})
+    ran = sample.drain("cluster.toml")
+    assert ran.code == 1, ran.err
+    assert sample.ls("cluster/output") == [f"{s.name}.xml" for s in STORIES if s.name != TORN]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from contextlib import ExitStack
 
 import msgspec
 
-from queuedriver.doors.fuq import broker_life
-from queuedriver.doors.fuq.client import Client, ClientEffects, Start
+from queuedriver.doors import door
+from queuedriver.doors.fuq.client import Client, Start
 from queuedriver.doors.fuq.wire import JobStatusUpdate, Task
+from queuedriver.doors.transports import tcp
 from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message
-from queuedriver.doors.words import Send
+from queuedriver.doors.words import Effects, Send
 from queuedriver.driving.limits import Limits
 from queuedriver.format import names
 from queuedriver.jobs.job import _FAILED
@@ -48,8 +49,8 @@ class JobRun(Run):
     def __call__(self) -> None:
         with ExitStack() as changed:
             for where, name, instead in (
-                (broker_life, "Listener", lambda *_: Clients(self.world, self.begun)),
-                (broker_life, "_raise_descriptors", lambda: None),
+                (tcp, "Listener", lambda *_: Clients(self.world, self.begun)),
+                (door, "raise_descriptors", lambda: None),
                 (Limits, "install", lambda self: None),
             ):
                 changed.enter_context(seam(where, name, instead))
@@ -129,13 +130,13 @@ class Clients:
         self._peer = f"c{self._number}".encode()
         self._client = Client(_NPROC)
         self._arrivals.append(Joined(self._peer))
-        self._carry_out(self._client.start(self._now))
+        self._carry_out(self._client.joined(b"", self._now))
 
     @property
     def _now(self) -> float:
         return 1000.0 + self._world.now
 
-    def _carry_out(self, effects: ClientEffects) -> None:
+    def _carry_out(self, effects: Effects) -> None:
         for effect in effects:
             if isinstance(effect, Send):
                 self._arrivals.append(Message(self._peer, list(effect.frames)))
@@ -169,7 +170,7 @@ class Clients:
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
         if peer != self._peer:
             return False
-        self._carry_out(self._client.receive(frames, self._now))
+        self._carry_out(self._client.hear(b"", frames, self._now, self._now))
         return True
 
     def drop(self, peer: bytes) -> None:
@@ -190,6 +191,9 @@ class Clients:
 
     def address(self, peer: bytes) -> str:
         return "simulated"
+
+    def missing(self) -> str:
+        return ""
 
     def close(self) -> None:
         self._arrivals.clear()

@@ -37,7 +37,6 @@ PURE = {
     "watchdogd.programs",
     "watchdogd.queues",
     "watchdogd.policy",
-    "watchdogd.states",
     "watchdogd.sizes",
     "watchdogd.stage_words",
 }
@@ -53,13 +52,14 @@ PURE |= {
     for name in ("words", "table", "statuses", "exchange", "client_session")
 }
 PURE |= {"queuedriver.doors.transports", "queuedriver.doors.transports.base"}
+PURE |= {"queuedriver.jobs", "queuedriver.jobs.jobfile"}
 PURE |= {
     f"queuedriver.doors.{protocol}.{path.stem}"
     for protocol in PROTOCOLS
     for path in (ROOT / "doors" / protocol).glob("*.py")
     if path.stem[0] != "_"
     and not path.stem.startswith("console")
-    and path.stem not in ("settings", "broker_life", "client_life", "runner", "board")
+    and path.stem not in ("settings", "life", "runner")
 }
 # What a driver does, turn by turn.
 LOOPS = {

@@ -3,6 +3,7 @@
 import json
 import os
 import unicodedata
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,9 +20,11 @@ from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.cli import pipelines
 from tests.cli.processes import on_terminal, read_until
+from tests.slurm_double import SlurmDouble, slurm
 from watchdogd.cli import COMMANDS as WATCHDOGS
 from watchdogd.cli import run as watchdogd
 
+__all__ = ["slurm"]
 # Begins a line only where a line end of a name was printed as one.
 FAKE = "FAKE"
 NASTY = [
@@ -215,8 +218,43 @@ def pipeline(tmp_path: Path) -> Path:
     return file
 
 
-def test_every_command_of_watchdogd_shows_names_safely(pipeline: Path, shell: Shell) -> None:
+def show_slurm(pipeline: Path, shell: Shell, slurm: SlurmDouble) -> None:
+    """Call what asks Slurm, and have Slurm answer with such names."""
+    call = partial(shell.watchdogd, "slurm")
+    file = pipeline.with_name("cluster.toml")
+    file.write_text(pipeline.read_text() + "\n[slurm]\n")
+    call("start", file, "--nodes", 1)
+    (job,) = slurm.jobs
+    slurm.say(
+        [
+            {**job, "job_id": 200 + at, "state_reason": name, "nodes": name}
+            | (
+                {}
+                if at % 2
+                else {"job_state": "RUNNING", "array_task_string": "", "array_task_id": at}
+            )
+            for at, name in enumerate(NASTY)
+        ]
+    )
+    slurm.mark("refuse", "".join(NASTY))
+    for asked in (pipeline.parent / "queues/.watchdogd/slurm").glob("asked-*"):
+        os.utime(asked, (1, 1))
+    for words in (["status"], ["status", "--json"], ["check"], ["start", "--dry-run"], ["start"]):
+        call(*words, "-p", file)
+    for name in NASTY:
+        call("start", f"{name}=2", "-p", file)
+        call("start", "--partition", name, "--dry-run", "-p", file)
+        call("scale", f"{name}=2", "-p", file)
+        call("scale", name, "-p", file)
+        call(name)
+    call("stop", "-p", file)
+
+
+def test_every_command_of_watchdogd_shows_names_safely(
+    pipeline: Path, shell: Shell, slurm: SlurmDouble
+) -> None:
     call = shell.watchdogd
+    show_slurm(pipeline, shell, slurm)
     for words in (["status"], ["status", "--json"], ["top"], ["check"], ["logs"], ["unit"]):
         call(*words, "-p", pipeline)
     for name in (*NASTY, f"parse-1@{NASTY[0]}"):

@@ -5,10 +5,11 @@ Imports little: `run` has its helper load before it imports the rest.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from queuedriver.cli.words import argument, option
 from queuedriver.errors import BadArgument, NotFound, QueueError
+from queuedriver.format.units import visible
 
 VARIABLE = "WATCHDOGD_PIPELINE"
 USUAL = "pipeline.toml"
@@ -25,7 +26,7 @@ PIPELINE = argument("[PIPELINE]", f"The same as -p; else ${VARIABLE}, {USUAL} he
 def either(argument: str | None, option: str | None) -> str | None:
     """Return the file of a command that may be told it in two ways."""
     if argument is not None and option is not None and argument != option:
-        raise BadArgument(f"{argument} or -p {option}: name one of them")
+        raise BadArgument(f"{visible(argument)} or -p {visible(option)}: name one of them")
     return argument if argument is not None else option
 
 
@@ -40,9 +41,9 @@ def numbers_of(words: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) -> str:
+def pipeline_file(given: str | None) -> str:
     """Return the pipeline's file: the one that was named, or the one that must be meant."""
-    if named := given or environ.get(VARIABLE):
+    if named := given or os.environ.get(VARIABLE):
         if not os.path.isdir(named):
             return named
         if not os.path.exists(inside := os.path.join(named, USUAL)):

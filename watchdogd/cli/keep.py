@@ -3,7 +3,7 @@
 import os
 import shlex
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from queuedriver.cli.program import explain, say
@@ -12,7 +12,8 @@ from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
 from watchdogd.check import Findings, check_host
 from watchdogd.children import Children
-from watchdogd.cli.arguments import numbers_of, pipeline_file
+from watchdogd.cli.arguments import numbers_of
+from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.cli.progress import Progress, ends
 from watchdogd.driver_ids import local_directory
 from watchdogd.events import Events
@@ -81,7 +82,7 @@ def keep(
             until=until,
         )
         watchdog.reload.notes = found.notes
-        watchdog.watch = progress
+        watchdog.watch = _watch(watchdog, progress, children)
         try:
             fallen = _fallen(watchdog)
         finally:
@@ -98,9 +99,29 @@ def keep(
         return _close(watchdog, progress)
 
 
+def _watch(
+    watchdog: Supervisor, progress: Progress, children: Children
+) -> Callable[[Supervisor, float], None]:
+    """Return what looks on at each turn; of an element of Slurm's, its attendant is kept, too."""
+    pipeline = watchdog.pipeline
+    if pipeline.slurm is None or "SLURM_JOB_ID" not in os.environ:
+        return progress
+    from watchdogd.cli.unit import program
+    from watchdogd.slurm.attendance import Attendance, post_of
+
+    post = post_of(pipeline.file, watchdog.host, watchdog.local, program(), os.environ)
+    attendance = Attendance(post, children)
+
+    def watch(watchdog: Supervisor, now: float) -> None:
+        attendance.tend(now)
+        progress(watchdog, now)
+
+    return watch
+
+
 def _checked(given: str | None, host: str, numbers: Mapping[str, int], *, drain: bool) -> Findings:
     """Read the pipeline. All that could be said later is said now, before a driver is started."""
-    found = check_host(pipeline_file(given), host, drivers=numbers)
+    found = check_host(answering_file(given), host, drivers=numbers)
     if drain and not found.pipeline.inputs:
         raise ConfigError(
             "--drain: no stage of this pipeline has a queue, for workers take what a broker deals; "

@@ -1,5 +1,6 @@
 """What people must know of a pipeline before they read numbers, and what to type then. Pure."""
 
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ def sentences_of(view: View) -> Iterator[Sentence]:
         yield Sentence(f"what a watchdog says cannot be read: {path}")
     if chosen.hosts.state == "not running":
         yield _nobody(view)
+    yield from _slurm(view)
     yield from _configuration(chosen)
     for host in alive:
         yield from _trouble(host, chosen)
@@ -91,9 +93,24 @@ def _absent(host: SeenHost, view: View) -> Iterator[Sentence]:
         yield Sentence(f"{who} ended without a word after {at}")
 
 
+def _slurm(view: View) -> Iterator[Sentence]:
+    """Tell what waits in Slurm, and what it said last when it does not answer."""
+    if view.slurm is not None:
+        from watchdogd.slurm.asking import age_words, waiting_words
+
+        text = waiting_words(view.slurm, view.at)
+        if text or (age := age_words(view.slurm, view.at)):
+            words = text or f"{format_count(len(view.slurm.elements), 'element')} in Slurm{age}"
+            yield Sentence(words, bad=False)
+
+
 def _nobody(view: View) -> Sentence:
     """Tell that no watchdog runs, and of drivers that do all the same."""
-    text = f"no watchdog runs; start it with {view.chosen.start}"
+    pipeline = view.chosen.pipeline
+    start = view.chosen.start
+    if pipeline.slurm is not None:
+        start = f"watchdogd slurm start {shlex.quote(view.chosen.given)}"
+    text = f"no watchdog runs; start it with {start}"
     if left := sum(1 for one in view.drivers if one.pid):
         text = (
             f"{format_count(left, 'driver')} {'runs' if left == 1 else 'run'} without a watchdog, "

@@ -5,6 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.program import say
@@ -12,30 +13,31 @@ from queuedriver.cli.render import columns_of, escape_name, table, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
 from queuedriver.format.units import format_count, format_duration, format_size
-from watchdogd.check import check_host
-from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, pipeline_file
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
+from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.cli.status import status as pipeline_status
 from watchdogd.cli.unit import program
-from watchdogd.pipeline.model import Pipeline
+from watchdogd.pipeline.model import Pipeline, Slurm
 from watchdogd.pipeline.read import read
 from watchdogd.slurm import programs
-from watchdogd.slurm.asking import age_words, ask_after, count, seen, waiting_words
+from watchdogd.slurm.asking import ask_after, count, seen, waiting_words
 from watchdogd.slurm.elements import Element
 from watchdogd.slurm.ledger import GIVEN_UP, Facts, Ledger
 from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.script import clock, script
+from watchdogd.slurm.script import Chosen, clock, script
 from watchdogd.slurm.submitting import (
-    Chosen,
     Need,
     bounds,
     needs,
+    nothing_runs,
     notice,
+    serve,
     settle,
-    submit,
     words_of,
 )
 
 _MOST = 100_000
+_AS_THE_FILE_SAYS = Chosen()
 _WORDS = argument("[PIPELINE] [STAGE=N]...", "The file, as -p; and elements of stages.")
 _ELEMENT_COLUMNS = ("ELEMENT", "STAGE", "STATE", "NODE", ">FOR", ">LEFT", "~WHY")
 
@@ -73,8 +75,7 @@ def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -
                 slurm.partition or "the cluster's",
             )
         )
-        if why := programs.try_out(_script(found, request)):
-            wrong.append(f"{request.shown}: {why}; {_mend(request)}")
+        wrong += _mistakes(found, request)
     titles = ("ELEMENTS", "NUMBER", "DRIVERS", ">MEMORY", ">CPUS", "GRES", ">TIME", "PARTITION")
     for line in table(titles, [[escape_name(one) for one in row] for row in rows], _columns()):
         print(line)
@@ -89,9 +90,36 @@ def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -
     return ConfigError.exit_code if wrong else 0
 
 
-def _mend(request: Request) -> str:
+def _mistakes(pipeline: Pipeline, request: Request) -> list[str]:
+    """Return all that this cluster does not have: what it says against each part alone, or against
+    all of them together."""
+
+    def told(**parts: Any) -> str:
+        return programs.try_out(_script(pipeline, request._replace(**parts)))
+
+    said, found = request.slurm, []
     below = "[stage.slurm]" if request.name else "[slurm]"
-    return f"change {below}, or what its drivers take (memory, cpus, drivers)"
+    most = programs.longest(said.partition) if said.time else None
+    if most and (said.time or 0) > most:
+        words = f"jobs may take {clock(most)} there at most"
+        found.append(f"{request.shown}: {below} time = {clock(said.time or 0)}: {words}")
+    if not (why := told()):
+        return found
+    alone: dict[str, Any] = {}
+    for name in ("partition", "account", "qos", "constraint", "gres", "time", "extra"):
+        if value := getattr(said, name):
+            slurm = Slurm(**{**alone, name: value})
+            if against := told(slurm=slurm, memory=None, cpus=1):
+                found.append(f"{request.shown}: {below} {name} = {value}: {against}")
+            elif name == "partition":
+                # What it limits, it limits for all others.
+                alone[name] = value
+    if request.memory and (against := told(slurm=Slurm(**alone), cpus=1)):
+        what = f"drivers times memory = {format_size(request.memory << 20)}"
+        found.append(f"{request.shown}: {what}: {against}")
+    if against := told(slurm=Slurm(**alone), memory=None):
+        found.append(f"{request.shown}: drivers times cpus = {request.cpus}: {against}")
+    return found or [f"{request.shown}: {why}"]
 
 
 def start(
@@ -122,15 +150,13 @@ def start(
     asked = _numbers(found, said, nodes)
     if time_limit is not None:
         _check_time(found, time_limit)
-    chosen = Chosen(tuple(program()), drain, partition, time_limit, account)
+    chosen = Chosen(drain, partition, time_limit, account)
     if dry_run:
         for request in requests(found):
             number = (asked or {}).get(request.name, max(1, request.slurm.nodes.min))
             if asked is None or request.name in asked:
                 print(_script(found, request, number, chosen), end="")
         return 0
-    # What could be said by each element is said now.
-    check_host(found.file)
     os.makedirs(found.root, exist_ok=True)
     with Ledger.open(found.root, create=True) as ledger:
         if unless_stopped and ledger.stopped:
@@ -154,10 +180,13 @@ def _submit(
             f"{format_duration(GIVEN_UP)}; try again then"
         )
     missing = needs(pipeline, ledger, facts, asked)
-    for need in missing:
-        latest = submit(pipeline, ledger, latest, need, chosen, say)
-        if latest is None:
-            raise UnderWay("somebody else submits at this moment; watchdogd slurm status")
+    served = 0
+    for need, submitted in serve(pipeline, ledger, missing, latest, program(), chosen):
+        elements = format_count(need.elements, "element")
+        say(f"submitted {elements} for {need.request.shown}: {submitted.end}")
+        served += 1
+    if served < len(missing):
+        raise UnderWay("somebody else submits at this moment; watchdogd slurm status")
     if not missing:
         there = format_count(sum(one.count for one in facts.elements), "element")
         say(f"none are missing: {there} pending or running")
@@ -166,7 +195,7 @@ def _submit(
 def _leave_notice(pipeline: Pipeline, facts: Facts) -> None:
     """Leave word for those who submit while nothing runs."""
     running = any(one.state == "running" for one in facts.elements)
-    words = waiting_words(facts, time.time()) or f"nothing runs; {_start(pipeline)} has it done"
+    words = waiting_words(facts, time.time()) or nothing_runs(pipeline)
     notice(pipeline, "" if running else words)
 
 
@@ -194,9 +223,6 @@ def status(
             print(line)
     else:
         print(f"no element is pending or running; {_start(found)}")
-    for words in (waiting_words(facts, now) or age_words(facts, now).strip(),):
-        if words:
-            print(escape_name(words))
     print()
     pipeline_status(file, None, as_json=False)
     return 0
@@ -237,11 +263,15 @@ def scale(
         for request in requests(found):
             most = bounds(ledger, request).max
             over = count(facts.elements, request, "pending", "running") - most
-            for one in reversed(facts.elements):
-                if one.stage == request.name and one.state == "pending" and 0 < one.count <= over:
-                    programs.cancel(one.name if one.count == 1 else one.job)
-                    over -= one.count
-        _submit(found, ledger, None, Chosen(tuple(program())))
+            jobs = [
+                job
+                for one in facts.elements
+                if one.stage == request.name and one.state == "pending"
+                for job in one.jobs
+            ]
+            if surplus := jobs[max(0, len(jobs) - max(0, over)) :]:
+                programs.cancel_pending(*surplus)
+        _submit(found, ledger, None, _AS_THE_FILE_SAYS)
 
 
 def stop(
@@ -254,29 +284,36 @@ def stop(
     with Ledger.open(found.root, create=True) as ledger:
         # First: nobody is to submit others.
         ledger.stop(stopped=True)
-        facts = ask_after(ledger, found, ledger.now())
-        wrong = []
-        for one in facts.elements:
-            try:
-                if one.state == "pending" or now:
-                    programs.cancel(one.job)
-                elif one.state == "running":
-                    programs.ask_to_leave(one.job)
-            except QueueError as error:
-                # It may have ended at this moment.
-                wrong.append(f"{one.name}: {error}")
         notice(found, f"stopped by watchdogd slurm stop; {_start(found)} goes on")
-    for words in wrong:
-        say(words)
-    told = format_count(sum(one.count for one in facts.elements), "element")
-    say(f"{told} told to leave" if facts.elements else "no element is pending or running")
+        told: set[str] = set()
+        # At once those that are known, and then whoever else is there.
+        for facts in (ledger.facts, lambda: ask_after(ledger, found, ledger.now())):
+            for one in (one for one in facts().elements if not told.issuperset(one.jobs)):
+                _dismiss(one, now=now)
+                told.update(one.jobs)
+    total = format_count(len(told), "element")
+    say(f"{total} told to leave" if told else "no element is pending or running now")
+
+
+def _dismiss(one: Element, *, now: bool) -> None:
+    """Take away an element that is pending. One that runs sees by itself that it is to leave; a
+    signal besides would be its second, by which documents are given back at once."""
+    try:
+        if now:
+            programs.cancel(*one.jobs)
+        elif one.state == "pending":
+            programs.cancel_pending(*one.jobs)
+    except programs.Refused as error:
+        # It may have ended at this moment.
+        if "invalid job id" not in str(error).lower():
+            say(f"{one.name}: {error}")
 
 
 # What the words mean
 
 
 def _read(given: str | None) -> Pipeline:
-    found = read(os.path.abspath(pipeline_file(given)))
+    found = read(os.path.abspath(answering_file(given)))
     if found.slurm is None:
         raise ConfigError(f"{found.file} has no [slurm], which says what to ask for; add one")
     return found
@@ -332,11 +369,10 @@ def _check_time(pipeline: Pipeline, seconds: float) -> None:
 
 
 def _script(
-    pipeline: Pipeline, request: Request, number: int = 1, chosen: Chosen | None = None
+    pipeline: Pipeline, request: Request, number: int = 1, chosen: Chosen = _AS_THE_FILE_SAYS
 ) -> str:
-    need = Need(request, number, number)
-    chosen = chosen or Chosen(tuple(program()))
-    return script(pipeline, request, words_of(pipeline, need, chosen, ""))
+    words = words_of(pipeline, Need(request, number), program(), chosen, "")
+    return script(pipeline, request, words)
 
 
 def _bounds_words(request: Request) -> str:

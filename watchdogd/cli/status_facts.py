@@ -7,7 +7,7 @@ and creates nothing.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,6 +23,9 @@ from watchdogd.messages import Controls
 from watchdogd.pipeline.model import Stage
 from watchdogd.report import SHARES, DriverReport, StageReport
 from watchdogd.stage_words import stage_facts
+
+if TYPE_CHECKING:
+    from watchdogd.slurm.ledger import Facts
 
 # What of a watchdog's report is told of the watchdog itself.
 _OF_WATCHDOG = (
@@ -83,6 +86,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     stages: tuple[SeenStage, ...]
     drivers: tuple[SeenDriver, ...]
     results: tuple[Result, ...]
+    # What Slurm says of the elements, where it starts the watchdogs.
+    slurm: "Facts | None" = None
 
     @property
     def stuck(self) -> list[str]:
@@ -117,6 +122,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             "drivers": self.drivers,
             "results": self.results,
             "unreadable": hosts.unreadable,
+            "slurm": self.slurm,
         }
 
 
@@ -124,15 +130,21 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
     """Look at a pipeline once; where its file system does not answer, at nothing of it."""
     pipeline, now = chosen.pipeline, time.time()
     observer = observer or Observer()
-    controls, queues = Controls(), {}
+    controls, queues, slurm = Controls(), {}, None
     results: tuple[Result, ...] = ()
     if not chosen.hung:
         looks = {one: _overview(pipeline.path(one), observer, now) for one in pipeline.inputs}
         queues = {queue: seen for queue, seen in looks.items() if seen is not None}
         controls = read_controls(pipeline.root, chosen.hosts.own_name)
         results = tuple(_result(queue, pipeline.path(queue), now) for queue in pipeline.results)
+        if pipeline.slurm is not None:
+            from watchdogd.slurm.asking import seen as seen_by_slurm
+
+            slurm = seen_by_slurm(pipeline)
+            chosen = chosen._replace(hosts=without_ended(chosen.hosts, slurm))
     drivers = tuple(_drivers(pipeline.stages, chosen.hosts, queues))
     return View(
+        slurm=slurm,
         chosen=chosen,
         at=now,
         controls=controls,
@@ -140,6 +152,19 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
         drivers=drivers,
         results=results,
     )
+
+
+def without_ended(hosts: Hosts, slurm: "Facts") -> Hosts:
+    """Return the watchdogs but for those of elements that have ended: they are not missed."""
+    from watchdogd.slurm.elements import is_element
+
+    there = {one.host for one in slurm.elements}
+    left = (
+        one
+        for one in hosts.seen
+        if one.alive or one.report.host in there or not is_element(one.report.host)
+    )
+    return hosts._replace(seen=tuple(left))
 
 
 def _overview(path: str, observer: Observer, now: float) -> QueueView | None:
@@ -289,6 +314,7 @@ def _stage(
         rate=rate,
         service=_service(reports, own),
         startup=max((one.startup for one in reports if one.startup is not None), default=None),
+        hard_limit=max((one.hard_limit for one in reports if one.hard_limit), default=None),
         memory=sum(one.memory for one in reports) + sum(one.memory for one in unkept.values()),
         # The rate is that of the last minute, and who is gone does no more.
         eta=counts.waiting / rate if rate and living else None,

@@ -20,6 +20,7 @@ from watchdogd import control
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.hosts import Hosts, SeenHost, read_controls, read_hosts
 from watchdogd.cli.pipeline_argument import Chosen, Target, check_host, choose, stage_named, targets
+from watchdogd.host import processors
 from watchdogd.messages import QueueSeen
 from watchdogd.queues.control_files import spread_pause
 
@@ -74,14 +75,14 @@ def scale(
 def _ask_back(chosen: Chosen, wanted: dict[str, int | None], host: str | None, yes: bool) -> None:
     """Go on with very many drivers only when somebody said that they are meant."""
     known = [one.report.processors for one in chosen.hosts.meant(host).alive]
-    processors = min(filter(None, known), default=os.cpu_count() or 1)
+    least = min(filter(None, known), default=processors())
     many = [
         f"{format_count(number, 'driver')} for {stage}"
         for stage, number in wanted.items()
-        if number is not None and number > _PER_PROCESSOR * processors
+        if number is not None and number > _PER_PROCESSOR * least
     ]
     if many:
-        has = format_count(processors, "processor")
+        has = format_count(least, "processor")
         confirm(f"start {', '.join(many)}, where a host has {has}", yes)
 
 

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from queuedriver.disk.filesystem import open_fd
 from queuedriver.errors import NotFound, NotPermitted, is_trouble, leads_nowhere, trouble
-from watchdogd.pipeline import rules, slurms
-from watchdogd.pipeline.model import BETWEEN_STAGES, Drivers, Host, Kind, Pipeline, Slurm, Stage
+from watchdogd.pipeline import rules
+from watchdogd.pipeline.model import BETWEEN_STAGES, Drivers, Host, Kind, Pipeline, Stage
 from watchdogd.pipeline.problems import (
     BadPipeline,
     Path,
@@ -242,18 +242,19 @@ def _pipeline(
                 stage,
                 drivers=drivers.get(stage.name, stage.drivers),
                 archive=None if stage.archive is None else _path(root, stage.archive),
-                slurm=slurms.of_stage(stage, table, slurm),
                 **_bounds(stage, table, said, taken),
             )
             for stage, table in zip(stages, tables, strict=True)
         ),
         host=Host(**{**room, **there}),
-        on_event=_hook(said.get("on_event", ()), file),
+        on_event=said.get("on_event", ()),
         adopt=said.get("adopt", False),
-        slurm=None if slurm is None else Slurm(**slurm.values),
     )
     rules.check(pipeline, tables)
-    slurms.check(pipeline, tables, slurm)
+    if slurm is not None or any("slurm" in table.values for table in tables):
+        from watchdogd.pipeline.slurms import with_elements
+
+        pipeline = with_elements(pipeline, tables, slurm)
     _check_drivers(hosts, len(stages), problems)
     return pipeline
 
@@ -378,7 +379,7 @@ def _stage(table: Table, before: tuple[Stage, Table] | None) -> Stage:
 
 
 def _kind(table: Table) -> Kind:
-    """Return which of the three says what is done."""
+    """Return which of the kinds says what is done."""
     kinds = [kind for kind in KINDS if kind in table.values or kind in table.bad]
     if len(kinds) == 1 or table.bad.issuperset(KINDS):
         return kinds[0]
@@ -426,11 +427,3 @@ def _bounds(
     between = bool(stage.outputs) and taken.issuperset(stage.outputs)
     usual = {key: shared.get(key, bound) if between else None for key, bound in _BETWEEN.items()}
     return {key: table.values.get(key, bound) for key, bound in usual.items()}
-
-
-def _hook(words: tuple[str, ...], file: str) -> tuple[str, ...]:
-    """Return the words with the path of the program made whole: the watchdog runs it in no
-    directory of its own."""
-    if words and os.sep in words[0]:
-        return (os.path.join(os.path.dirname(file), words[0]), *words[1:])
-    return words

@@ -7,6 +7,8 @@ where a stage says `per = "driver"`, one driver of that stage.
 
 from collections.abc import Collection, Sequence
 
+from msgspec.structs import replace
+
 from watchdogd.pipeline.model import Drivers, Pipeline, Slurm, Stage
 from watchdogd.pipeline.problems import Path, Table
 
@@ -24,7 +26,20 @@ def leaves_before(stages: Sequence[Stage]) -> int:
     return max(LEAVES_BEFORE, int(max(graces, default=0.0)) + _ENDING_TAKES)
 
 
-def of_stage(stage: Stage, table: Table, pipeline: Table | None) -> Slurm | None:
+def with_elements(pipeline: Pipeline, tables: Sequence[Table], slurm: Table | None) -> Pipeline:
+    """Return a pipeline with what is asked of Slurm; add what does not go together to the tables of
+    the stages, and to that of [slurm]."""
+    stages = (
+        replace(stage, slurm=_of_stage(stage, table, slurm))
+        for stage, table in zip(pipeline.stages, tables, strict=True)
+    )
+    said = None if slurm is None else Slurm(**slurm.values)
+    pipeline = replace(pipeline, stages=tuple(stages), slurm=said)
+    _check(pipeline, tables, slurm)
+    return pipeline
+
+
+def _of_stage(stage: Stage, table: Table, pipeline: Table | None) -> Slurm | None:
     """Return what is asked for each driver of a stage, or None where they share a node: what the
     stage does not say, [slurm] does."""
     said = dict(table.values.get("slurm", {}))
@@ -35,8 +50,7 @@ def of_stage(stage: Stage, table: Table, pipeline: Table | None) -> Slurm | None
     return Slurm(**(shared | said))
 
 
-def check(pipeline: Pipeline, tables: Sequence[Table], slurm: Table | None) -> None:
-    """Add what does not go together to the tables of the stages, and to that of [slurm]."""
+def _check(pipeline: Pipeline, tables: Sequence[Table], slurm: Table | None) -> None:
     for stage, table in zip(pipeline.stages, tables, strict=True):
         if "slurm" in table.values:
             _check_stage(stage, table, slurm)

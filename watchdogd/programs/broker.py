@@ -24,7 +24,7 @@ def deal(order: Order, board: Board, say: Callable[[str], None]) -> Left:
     )
     broker = doors.broker(settings.check(), say, board=board)
     try:
-        left = broker.run()
+        left = broker.run(last=True)
     finally:
         for words in broker.unnoted:
             say(words)

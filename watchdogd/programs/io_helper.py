@@ -3,7 +3,7 @@
     python -m watchdogd.programs.io_helper    a Brief and Errands on stdin, Messages back
 
 That file system may hang, and whoever touches it then hangs with it, out of reach even of SIGKILL.
-So it is this process that does, and nothing waits for it. It says every second that it lives; but
+So it is this process that does, and nothing waits for it. It says every 1.2 s that it lives; but
 not by a thread, which would say so of a process that hangs. Amid work a timer of the CPU time that
 it uses interrupts it, and who hangs uses none. Without a watchdog there is nothing to do: when its
 socket hangs up a signal says so, and the process ends wherever it is, for each step of the queues'
@@ -62,6 +62,8 @@ _TICK = 0.005
 # What else is done now and then, in seconds.
 _COPY_EVERY = 2.0
 _EXPIRE_EVERY = 60.0
+# What is due so soon is done with what is due now: an idle helper wakes once for all, in seconds.
+_TOGETHER = 0.25
 # How soon it is seen that the pipeline's file was read, in seconds.
 _SOON = 0.1
 # From one look through all processes of the host to the next, in seconds, and while there is
@@ -147,10 +149,10 @@ class IoHelper:
     def run(self) -> None:
         """Look, and do what is asked, until the watchdog ends."""
         while True:
-            if time.monotonic() >= self._look_at:
+            if time.monotonic() >= self._look_at - _TOGETHER:
                 self._look()
             for chore in self._chores:
-                if time.monotonic() >= chore.due_at and not self._trouble:
+                if time.monotonic() >= chore.due_at - _TOGETHER and not self._trouble:
                     self._try(chore.work)
                     chore.due_at = time.monotonic() + chore.every
             while (read := self._reader.take()) is not None:

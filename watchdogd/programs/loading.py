@@ -14,7 +14,7 @@ def begin() -> None:
     # While it loads there is no garbage, and to look for it takes a twentieth of the time.
     gc.disable()
     # Where typing_extensions is installed, as for typer, msgspec takes from it what typing has by
-    # now; to import it, and what it imports, takes a tenth of the time.
+    # now; to import it, and what it imports, takes some of the time, and a megabyte.
     sys.modules.setdefault("typing_extensions", typing)
     # Another msgspec may need more of it, and then gets it a little later.
     with suppress(ImportError):

@@ -99,10 +99,12 @@ def waiting_words(facts: Facts, now: float) -> str:
 def age_words(facts: Facts, now: float) -> str:
     """Say how old that is, and why, where it is not of now."""
     age = max(0.0, now - facts.at)
-    if not facts.error and age < _OLD:
+    if not facts.error and (age < _OLD or not facts.at):
         return ""
+    if not facts.at:
+        return f" (not known: {visible(facts.error)})"
     why = f"; since then: {visible(facts.error)}" if facts.error else ""
-    return f" (said {format_duration(age)} ago{why})" if facts.at else ""
+    return f" (said {format_duration(age)} ago{why})"
 
 
 def _clock(at: float, now: float) -> str:
@@ -112,9 +114,5 @@ def _clock(at: float, now: float) -> str:
 
 
 def count(elements: Iterable[Element], request: Request, *states: str) -> int:
-    """Return how many elements of a group are in these states; in any when none is said."""
-    return sum(
-        one.count
-        for one in elements
-        if one.stage == request.name and (not states or one.state in states)
-    )
+    """Return how many elements of a group are in these states."""
+    return sum(one.count for one in elements if one.stage == request.name and one.state in states)

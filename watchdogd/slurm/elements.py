@@ -18,6 +18,8 @@ _MARK = "watchdogd-"
 _DIGITS = 12
 _COMMENT = re.compile(rf"(?P<key>{_MARK}[0-9a-f]+):(?P<stage>[^:]*):(?P<number>[0-9]*)")
 _TASKS = re.compile(r"(?P<first>[0-9]+)(?:-(?P<last>[0-9]+)(?::(?P<step>[0-9]+))?)?")
+# What the watchdog of an element is called (script.py).
+_HOST = re.compile(r"[0-9]+(_[0-9]+)?(r[0-9]+)?")
 # Every other state is one that a job has ended in.
 _STANDING: dict[str, Literal["pending", "running", "ending"]] = {
     "PENDING": "pending",
@@ -43,13 +45,16 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # As squeue shows it: 4711_3, or 4711_[1-5].
     name: str
-    # What scancel is told.
+    # What scancel is told. The number of an array would mean all of it, and so would that of its
+    # last task, which is the same.
     job: str
+    # The number that Slurm gives each task besides.
+    own: str = ""
     stage: str = ""
     # The number of its submission.
     number: int = 0
-    # How many there are in this.
-    count: int = 1
+    # Of several: which of its array.
+    tasks: tuple[int, ...] = ()
     state: Literal["pending", "running", "ending"]
     # Slurm's own words: why it is pending.
     reason: str = ""
@@ -60,9 +65,19 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     restarts: int = 0
 
     @property
+    def count(self) -> int:
+        """Return how many there are in this."""
+        return len(self.tasks) or 1
+
+    @property
+    def jobs(self) -> list[str]:
+        """Return what scancel is told, of each."""
+        return [f"{self.job}_{task}" for task in self.tasks] or [self.job]
+
+    @property
     def host(self) -> str:
         """Return what its watchdog is called, as its script does."""
-        host = self.name if len(self.name) <= 10 else self.job
+        host = self.name if len(self.name) <= 10 else self.own
         return f"{host}r{self.restarts}" if self.restarts else host
 
 
@@ -72,11 +87,19 @@ def key_of(root: str) -> str:
     return _MARK + digits_of(root, _DIGITS)
 
 
+def is_element(host: str) -> bool:
+    """Return whether a host is called like the watchdog of an element."""
+    return _HOST.fullmatch(host) is not None
+
+
 def read_elements(data: bytes, key: str) -> list[Element]:
     """Return what squeue tells of the elements of a pipeline; ValueError where it is no answer."""
     try:
-        jobs = json.loads(data)["jobs"]
-        return [one for job in jobs for one in _elements(job, key)]
+        told = json.loads(data)
+        # While nobody answers it, squeue tells of no jobs and ends well.
+        for error in told.get("errors") or ():
+            raise ValueError(f"squeue: {error.get('description') or error.get('error')}")
+        return [one for job in told["jobs"] for one in _elements(job, key)]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"squeue --json: not understood: {error!r}") from None
 
@@ -93,19 +116,19 @@ def _elements(job: Mapping[str, Any], key: str) -> Iterator[Element]:
     array, number = _number(job.get("array_job_id")), _number(job["job_id"])
     task = job.get("array_task_id")
     tasks = job.get("array_task_string") or ""
-    name, own = str(number), str(number)
     if array and tasks:
-        name, own = f"{array}_[{tasks}]", str(array)
+        name, target = f"{array}_[{tasks}]", str(array)
     elif array:
-        name = f"{array}_{_number(task)}"
+        name = target = f"{array}_{_number(task)}"
     else:
-        name = f"{number}_0"
+        name, target = f"{number}_0", str(number)
     yield Element(
         name=name,
-        job=own,
+        job=target,
+        own=str(number),
         stage=found["stage"],
         number=int(found["number"] or 0),
-        count=count_tasks(tasks) if tasks else 1,
+        tasks=tasks_of(tasks),
         state=standing,
         reason="" if standing != "pending" else str(job.get("state_reason") or ""),
         starts_at=_number(job.get("start_time")),
@@ -115,14 +138,14 @@ def _elements(job: Mapping[str, Any], key: str) -> Iterator[Element]:
     )
 
 
-def count_tasks(text: str) -> int:
-    """Return how many tasks `1-5,9,12-20:2%3` are."""
-    count = 0
+def tasks_of(text: str) -> tuple[int, ...]:
+    """Return which tasks `1-5,9,12-20:2%3` are."""
+    found: list[int] = []
     for part in text.partition("%")[0].split(","):
-        if found := _TASKS.fullmatch(part):
-            first = int(found["first"])
-            count += len(range(first, int(found["last"] or first) + 1, int(found["step"] or 1)))
-    return count
+        if one := _TASKS.fullmatch(part):
+            first = int(one["first"])
+            found += range(first, int(one["last"] or first) + 1, int(one["step"] or 1))
+    return tuple(found)
 
 
 def _number(value: Any) -> int:
@@ -130,11 +153,3 @@ def _number(value: Any) -> int:
     if isinstance(value, dict):
         value = value.get("number") if value.get("set") and not value.get("infinite") else 0
     return int(value or 0)
-
-
-# What is told of them
-
-
-def counted(elements: list[Element], stage: str, *standings: str) -> int:
-    """Return how many elements of a group there are in these states."""
-    return sum(one.count for one in elements if one.stage == stage and one.state in standings)

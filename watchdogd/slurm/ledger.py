@@ -20,7 +20,8 @@ are those of the file system's clock: no two hosts' are compared.
 
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.format.records import read_record
 from watchdogd import control
 from watchdogd.slurm.elements import Element
+from watchdogd.slurm.script import Chosen
 
 VOID = "void"
 # Seconds after which a submission that nobody has seen was not made: sbatch has given up long ago.
@@ -52,7 +54,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     # For people.
     at: float = 0.0
     by: str = ""
-    why: str = ""
+    chosen: Chosen = Chosen()
 
 
 class Latest(NamedTuple):
@@ -138,7 +140,7 @@ class Ledger:
         """Return the latest submission, and what came of it."""
         number = max(self._numbers("", ".json"), default=0)
         if not number:
-            return Latest(0, VOID)
+            return Latest(0, VOID, now=self.now())
         end = self.end_of(number)
         ended_at = self._made_at(f"{number}.end") if end else 0.0
         return Latest(number, end, self._made_at(f"{number}.json"), ended_at, self.now())
@@ -160,6 +162,10 @@ class Ledger:
                 self.directory.remove(f"{old}{end}")
         return True
 
+    def submission(self, number: int) -> Submission | None:
+        """Return what somebody wrote down of a submission."""
+        return read_record(self.directory, f"{number}.json", Submission)
+
     def end(self, number: int, word: str) -> str:
         """Write down what came of a submission; return what stands, which may be another's word."""
         self._make(f"{number}.end", f"{word}\n".encode())
@@ -175,6 +181,9 @@ class Ledger:
         """Return the number of a question that is ours to ask, and when that is; None while
         somebody asks, or has asked a moment ago."""
         latest = max(self._numbers("asked-", ""), default=0)
+        if latest and 0 <= time.time() - self._made_at(f"asked-{latest}") < ASK_EVERY / 2:
+            # Our clock need not be that of the file system, which it takes a file to ask.
+            return None
         now = self.now()
         # A clock that was set back must not keep everybody from asking.
         if latest and 0 <= now - self._made_at(f"asked-{latest}") < ASK_EVERY:
@@ -209,6 +218,14 @@ class Ledger:
     def forget_leaving(self, number: int) -> None:
         """Take it back."""
         self.directory.remove(f"leave-{number}")
+
+    def forget_gone(self, there: Collection[str]) -> None:
+        """Take back the word of those that are not there any more."""
+        for number in self._numbers("leave-", ""):
+            if self.now() - self._made_at(f"leave-{number}") > GIVEN_UP:
+                with suppress(FileNotFoundError):
+                    if self.directory.read(f"leave-{number}", 200).decode() not in there:
+                        self.directory.remove(f"leave-{number}")
 
     # What people want
 

@@ -6,6 +6,7 @@ one that was not answered may have been.
 """
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 
@@ -15,6 +16,9 @@ from queuedriver.format.units import format_duration, visible
 # Seconds. Whoever waits at a terminal waits less.
 LIMIT = 30.0
 SOON = 4.0
+_CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)")
+# A day, an hour, a minute, a second.
+_TAKES = (86400, 3600, 60, 1)
 # What programs say when nobody has answered, or when the answer was lost.
 _SILENT = ("timed out", "unable to contact", "communication", "connection", "connect failure")
 # Of these, when nobody was asked.
@@ -89,16 +93,29 @@ def try_out(script: str) -> str:
     return ""
 
 
+def longest(partition: str) -> float | None:
+    """Return the seconds that a job may take in a partition, or in the usual one; None where that
+    is not said. What takes longer is pending for ever on most clusters, and not refused."""
+    told = call(("scontrol", "-o", "show", "partition")).decode(errors="replace")
+    for line in told.splitlines():
+        said = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        meant = said.get("PartitionName") == partition if partition else said["Default"] == "YES"
+        if meant and (clock := _CLOCK.fullmatch(said.get("MaxTime", ""))):
+            parts = zip(clock.groups(default="0"), _TAKES, strict=True)
+            return float(sum(int(part) * takes for part, takes in parts))
+    return None
+
+
 def questions(name: str) -> tuple[str, ...]:
     """Return the question for all jobs; since 23.02 only those of this name are told."""
     return ("squeue", "--json", f"--name={name}")
 
 
-def cancel(job: str) -> None:
-    """Take away an element that is pending, or end one that runs."""
-    call(("scancel", job))
+def cancel_pending(*jobs: str) -> None:
+    """Take away elements, unless they run by now."""
+    call(("scancel", "--state=PENDING", *jobs))
 
 
-def ask_to_leave(job: str) -> None:
-    """Tell the watchdog of an element that runs to leave, after the documents at hand."""
-    call(("scancel", "--batch", "--signal=TERM", job))
+def cancel(*jobs: str) -> None:
+    """Take away elements that are pending, and end those that run."""
+    call(("scancel", *jobs))

@@ -69,3 +69,28 @@ def may_leave(
     with nothing to do while enough are left, and any of too many."""
     staying = set(here) - set(leaving) | {host}
     return len(staying) > (bounds.min if idle else bounds.max)
+
+
+# What a driver says while it has nothing to do.
+_AT_REST = frozenset({"ready", "stopped"})
+
+
+class Idle:
+    """How long an element has had nothing to do, by what its watchdog says of its drivers."""
+
+    def __init__(self) -> None:
+        # Since when; None while there is something to do.
+        self.since: float | None = None
+        # How many documents were done by then.
+        self._done = 0
+
+    def see(self, report: HostReport | None, now: float) -> float:
+        """Return for how many seconds there has been nothing to do."""
+        drivers = () if report is None else report.drivers
+        done = sum(one.documents + one.failed for one in drivers)
+        at_rest = report is not None and all(
+            one.state in _AT_REST and not one.document for one in drivers
+        )
+        if not at_rest or done != self._done or self.since is None:
+            self.since, self._done = (now if at_rest else None), done
+        return 0.0 if self.since is None else now - self.since

@@ -13,6 +13,8 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from queuedriver.errors import ConfigError
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.slurm.request import Request
@@ -25,10 +27,26 @@ _HOST_FITS = 10
 
 _BODY = f"""\
 # What this element is called: its job and task, and how often it was started again.
-host=${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}_${{SLURM_ARRAY_TASK_ID:-0}}
+job=$SLURM_JOB_ID
+# By its number alone the last element of an array would be all of it.
+[ -z "${{SLURM_ARRAY_JOB_ID:-}}" ] || job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+host=${{job%_*}}_${{SLURM_ARRAY_TASK_ID:-0}}
 [ ${{#host}} -le {_HOST_FITS} ] || host=$SLURM_JOB_ID
 [ "${{SLURM_RESTART_COUNT:-0}}" -eq 0 ] || host=${{host}}r$SLURM_RESTART_COUNT
+# When its time is over, if it has a limit; before Slurm 23.02 only scontrol tells.
+asked="timeout 20 scontrol -o show job $job"
+until=${{SLURM_JOB_END_TIME:-$($asked | grep -o ' EndTime=[0-9][^ ]*')}}
+until=${{until#*=}}
 """
+
+
+class Chosen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What somebody chose for a submission, in place of what the file says."""
+
+    drain: bool = False
+    partition: str = ""
+    time: float | None = None
+    account: str = ""
 
 
 class Words(NamedTuple):
@@ -40,11 +58,7 @@ class Words(NamedTuple):
     key: str
     number: str
     elements: int
-    drain: bool = False
-    # In place of what the file says.
-    partition: str = ""
-    time: float | None = None
-    account: str = ""
+    chosen: Chosen = Chosen()
 
 
 def script(pipeline: Pipeline, request: Request, words: Words) -> str:
@@ -57,17 +71,17 @@ def script(pipeline: Pipeline, request: Request, words: Words) -> str:
         run += ["--drivers", f"{other}=0"]
     if request.name:
         run += ["--drivers", f"{request.name}=1"]
-    if words.drain:
+    if words.chosen.drain:
         run.append("--drain")
     number = [f"export {SUBMISSION}={words.number}"] if words.number else []
-    command = f'exec {shlex.join(run)} --host "$host"'
+    command = f'exec {shlex.join(run)} --host "$host" ${{until:+--until "$until"}}'
     return "\n".join(["#!/bin/bash", _visible(head), *lines, _BODY.rstrip(), *number, command, ""])
 
 
 def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
-    slurm = request.slurm
+    slurm, chosen = request.slurm, words.chosen
     log = f"{pipeline.root}/.watchdogd/{LOGS}/%A_%a.log"
-    time = slurm.time if words.time is None else words.time
+    time = slurm.time if chosen.time is None else chosen.time
     said = {
         "job-name": job_name(pipeline, request),
         "comment": f"{words.key}:{request.name}:{words.number}",
@@ -77,17 +91,17 @@ def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
         "cpus-per-task": str(request.cpus),
         "mem": "" if request.memory is None else f"{request.memory}M",
         "time": "" if time is None else clock(time),
-        "partition": words.partition or slurm.partition,
-        "account": words.account or slurm.account,
+        "partition": chosen.partition or slurm.partition,
+        "account": chosen.account or slurm.account,
         "qos": slurm.qos,
         "constraint": slurm.constraint,
         "gres": slurm.gres,
         "signal": f"B:TERM@{request.leaves_before}",
         "open-mode": "append",
-        "output": _word(log.replace("%A_%a", "\0").replace("%", "%%").replace("\0", "%A_%a")),
-        "chdir": _word(pipeline.directory),
+        "output": log.replace("%A_%a", "\0").replace("%", "%%").replace("\0", "%A_%a"),
+        "chdir": pipeline.directory,
     }
-    found = [f"--{name}={value}" for name, value in said.items() if value]
+    found = [f"--{name}={_word(value)}" for name, value in said.items() if value]
     return [*found, "--requeue", *map(_word, slurm.extra)]
 
 

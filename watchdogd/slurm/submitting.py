@@ -10,27 +10,32 @@ reads the latest number, then asks, then begins the next.
 """
 
 import os
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import FileSystemTrouble, NotFound, QueueError
-from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 from watchdogd import control
-from watchdogd.pipeline.model import Drivers, Pipeline
+from watchdogd.pipeline.model import HOUR, Drivers, Pipeline
 from watchdogd.report import HOSTS, Alien, HostReport, decode
 from watchdogd.slurm import programs
 from watchdogd.slurm.asking import count, key
+from watchdogd.slurm.elements import Element, is_element
 from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Latest, Ledger, Submission
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import wanted, works_of
-from watchdogd.slurm.script import LOGS, Words, script
+from watchdogd.slurm.script import LOGS, Chosen, Words, script
 
 # Nobody submits who was stopped for so long since he began, in seconds: by then others may decide.
 _TOO_LATE = GIVEN_UP / 2
+# What elements have said is kept so long after they have ended.
+_WEEK = 7 * 24 * HOUR
 
 
 class Need(NamedTuple):
@@ -38,40 +43,32 @@ class Need(NamedTuple):
 
     request: Request
     elements: int
-    # How many are to be there.
-    wanted: int
-
-
-class Chosen(NamedTuple):
-    """What is chosen for a submission beside what the file says."""
-
-    program: tuple[str, ...]
-    drain: bool = False
-    partition: str = ""
-    time: float | None = None
-    account: str = ""
 
 
 # Facts
 
 
-def look(pipeline: Pipeline) -> dict[str, int]:
-    """Return how many documents of each queue are to be done and may be claimed."""
+class Sight(NamedTuple):
+    """What there is to do, and what watchdogs have said of how fast it is done."""
+
+    # Documents of each queue that are to be done and may be claimed.
+    unfinished: dict[str, int]
+    reports: list[HostReport]
+
+
+def look(pipeline: Pipeline) -> Sight:
+    """Look at all queues, and read what the watchdogs of all hosts have said."""
     found = {}
     for name in pipeline.inputs:
-        try:
-            with Queue.open(pipeline.path(name)) as queue:
-                controls = queue.controls()
-                if controls.paused or controls.quit or queue.stopped():
-                    continue
+        with suppress(NotFound), Queue.open(pipeline.path(name)) as queue:
+            controls = queue.controls()
+            if not (controls.paused or controls.quit or queue.stopped()):
                 found[name] = queue.listing(time.time()).waiting
-        except NotFound:
-            continue
-    return found
+    return Sight(found, _read_reports(pipeline.root))
 
 
-def read_reports(root: str) -> list[HostReport]:
-    """Return what the watchdogs of all hosts have said; where some run, only of those."""
+def _read_reports(root: str) -> list[HostReport]:
+    """Return what watchdogs have said; where some run, only those."""
     found = []
     path = os.path.join(root, HOSTS)
     if not os.path.isdir(path):
@@ -90,30 +87,27 @@ def bounds(ledger: Ledger, request: Request) -> Drivers:
     return request.slurm.nodes if number is None else Drivers(number, number)
 
 
+def number_of(pipeline: Pipeline, ledger: Ledger, request: Request, sight: Sight) -> int:
+    """Return how many elements of a group there are to be, by the work that waits."""
+    works = works_of(pipeline, request, sight.unfinished, sight.reports)
+    return wanted(works, bounds(ledger, request), request.slurm.target)
+
+
 def needs(
     pipeline: Pipeline, ledger: Ledger, facts: Facts, asked: dict[str, int] | None = None
 ) -> list[Need]:
     """Return which elements are missing, by the work that waits; or up to how many were `asked` for
     of each group."""
     found = []
-    reports: list[HostReport] | None = None
-    unfinished: dict[str, int] = {}
+    sight = look(pipeline) if asked is None else Sight({}, [])
     for request in requests(pipeline):
-        if asked is not None and request.name not in asked:
-            continue
-        least_most = bounds(ledger, request)
-        if asked is not None:
-            number = asked[request.name]
-        elif least_most.fixed:
-            number = least_most.max
+        if asked is None:
+            number = number_of(pipeline, ledger, request, sight)
         else:
-            if reports is None:
-                reports, unfinished = read_reports(pipeline.root), look(pipeline)
-            works = works_of(pipeline, request, unfinished, reports)
-            number = wanted(works, least_most, request.slurm.target)
+            number = asked.get(request.name, 0)
         there = count(facts.elements, request, "pending", "running")
         if number > there:
-            found.append(Need(request, number - there, number))
+            found.append(Need(request, number - there))
     return found
 
 
@@ -140,14 +134,14 @@ def submit(
     ledger: Ledger,
     latest: Latest,
     need: Need,
+    program: Sequence[str],
     chosen: Chosen,
-    say: Callable[[str], None],
 ) -> Latest | None:
     """Submit the elements of a need; return that submission, or None when somebody else is about
     to. What Slurm says against it is raised."""
     began_at = time.monotonic()
     number = latest.number + 1
-    text = script(pipeline, need.request, words_of(pipeline, need, chosen, str(number)))
+    text = script(pipeline, need.request, words_of(pipeline, need, program, chosen, str(number)))
     os.makedirs(os.path.join(pipeline.root, control.CONTROL, LOGS), exist_ok=True)
     one = Submission(
         number=number,
@@ -155,7 +149,7 @@ def submit(
         elements=need.elements,
         at=time.time(),
         by=f"process {os.getpid()} on {os.uname().nodename}",
-        why=f"{need.wanted} wanted",
+        chosen=chosen,
     )
     if not ledger.begin(one, text):
         return None
@@ -174,25 +168,68 @@ def submit(
         # Somebody had given it up, and may have submitted others.
         programs.cancel(job)
         return None
-    say(f"submitted {format_count(need.elements, 'element')} for {need.request.shown}: job {job}")
+    # Until Slurm is asked again.
+    tasks = tuple(range(1, need.elements + 1))
+    name = f"{job}_[1-{need.elements}]"
+    element = Element(
+        name=name, job=job, stage=need.request.name, number=number, tasks=tasks, state="pending"
+    )
+    facts = ledger.facts()
+    ledger.answer(replace(facts, elements=(*facts.elements, element)))
     return Latest(number, f"job {job}")
 
 
-def words_of(pipeline: Pipeline, need: Need, chosen: Chosen, number: str) -> Words:
+def serve(
+    pipeline: Pipeline,
+    ledger: Ledger,
+    missing: Iterable[Need],
+    latest: Latest,
+    program: Sequence[str],
+    chosen: Chosen,
+) -> Iterator[tuple[Need, Latest]]:
+    """Submit what is missing, as long as nobody else submits; yield what was. It is missing by what
+    Slurm has said since the latest submission ended."""
+    for need in missing:
+        submitted = submit(pipeline, ledger, latest, need, program, chosen)
+        if submitted is None:
+            return
+        latest = submitted
+        yield need, latest
+
+
+def words_of(
+    pipeline: Pipeline, need: Need, program: Sequence[str], chosen: Chosen, number: str
+) -> Words:
     """Return what the script of a need has beside what is asked for."""
-    return Words(
-        program=chosen.program,
-        key=key(pipeline),
-        number=number,
-        elements=need.elements,
-        drain=chosen.drain,
-        partition=chosen.partition,
-        time=chosen.time,
-        account=chosen.account,
-    )
+    return Words(program, key(pipeline), number, need.elements, chosen)
+
+
+def tidy(root: str, there: Collection[str], now: float) -> None:
+    """Remove what elements that have ended have left below the root; `now` is the file system's.
+    Of some nobody may have told Slurm's last word: what still runs writes it anew."""
+    for place, kept in (
+        (control.HOSTS, HOUR),
+        (control.EVENTS, _WEEK),
+        (control.LOGS, _WEEK),
+        (LOGS, _WEEK),
+    ):
+        path = os.path.join(root, control.CONTROL, place)
+        with closing(Directory.open(path, create=True, inside=place.count("/") + 2)) as directory:
+            for name in list(directory.names()):
+                host = name.partition(".")[0]
+                if not is_element(host) or host in there:
+                    continue
+                if now - directory.status(name).st_mtime > kept:
+                    directory.remove_all(name)
 
 
 # What those are told who do not see Slurm
+
+
+def nothing_runs(pipeline: Pipeline) -> str:
+    """Say so, and what to type."""
+    start = f"watchdogd slurm start {shlex.quote(pipeline.file)}"
+    return f"nothing runs; {start} has Slurm start what is needed"
 
 
 def notice(pipeline: Pipeline, words: str) -> None:

@@ -1,14 +1,14 @@
-"""The broker's side of fuq: one conversation per client, over one roster. Pure.
+"""The broker's side of fuq: its clients, which are workers of one exchange. Pure.
 
-fuq_wire.py     header, messages, bodies
-fuq_tables.py   both tables
-fuq_auth.py     the proof that both sides know a secret
-fuq_client.py   the client's side
+wire.py      header, messages, bodies
+tables.py    both tables
+auth.py      the proof that both sides know a secret
+client.py    the client's side
 
-How many processors a client has free is counted here: its limit, less what the tasks in its hands
-take. The limit is what it offered in its greeting; what it reports later bounds it from both sides.
-After a task, `reported` are free there. It may run all that it was dealt, or all but what was sent
-since our last OK and may have crossed the report:
+How many processors a client has free is counted here: its limit (`slots`), less what the tasks in
+its hands take. The limit is what it offered in its greeting; what it reports later bounds it from
+both sides. After a task, `reported` are free there. It may run all that it was dealt, or all but
+what was sent since our last OK and may have crossed the report:
 
     reported + dealt - crossing  <=  its true maximum  <=  reported + dealt
 
@@ -16,35 +16,36 @@ So the limit only rises where the client said in its greeting less than it has, 
 at tasks of an earlier connection; and it never rises again after a STOP.
 """
 
+import math
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from queuedriver.claims.outcomes import Released
+from queuedriver.claims.outcomes import Doubted, Released, Setback
+from queuedriver.doors import exchange
+from queuedriver.doors.exchange import LEFT, OVERDUE, SILENT, Exchange
 from queuedriver.doors.fuq import auth, wire
-from queuedriver.doors.fuq.roster import Roster
-from queuedriver.doors.fuq.tables import CLIENT, ELSE, HOLDS, PENDING, SERVER
-from queuedriver.doors.fuq.wire import Code, JobStatusUpdate, Message, Receiver, Type
-from queuedriver.doors.table import Table
+from queuedriver.doors.fuq.tables import END, HOLDS, PENDING, SERVER
+from queuedriver.doors.fuq.wire import CANNOT_RUN, Code, JobStatusUpdate, Message, Receiver, Type
+from queuedriver.doors.table import ELSE
 from queuedriver.doors.words import (
     Close,
-    Effect,
-    Lost,
+    Effects,
+    End,
+    Processed,
+    Recent,
+    Result,
     Say,
     Send,
-    SetBack,
     Work,
+    shown,
     soonest,
-    undelivered,
 )
-from queuedriver.errors import LocalProtocolError, RemoteProtocolError
-
-__all__ = ["CLIENT", "SERVER", "Broker", "Capacity", "Finished", "FuqEffect", "FuqEffects"]
+from queuedriver.errors import RemoteProtocolError
+from queuedriver.jobs.jobfile import result
 
 # Seconds from the connection to the client's OK.
 GREETING = 10.0
-# What a client says of a task that it did not begin, or may not.
-CANNOT_RUN = "cannot_run_job"
 # How many refused jobs are remembered of one client; more is no client but a mistake.
 _MOST_REFUSED = 10_000
 # Seconds until a client is asked again that cannot run a job: doubled each time, up to the longest.
@@ -57,409 +58,281 @@ _SAYS_WHICH = 1.0
 _MOST_REASON = 300
 
 
-class Finished(msgspec.Struct, frozen=True):
-    """A task has run to its end, well or not: record it, then go on with the effects after this."""
+class Worker(exchange.Worker):
+    """A connection of a client; it is dealt something once it has greeted."""
 
-    claim: str
-    client: bytes
-    update: JobStatusUpdate
-
-
-FuqEffect = Effect | Finished
-FuqEffects = list[FuqEffect]
-
-
-class Capacity(msgspec.Struct, frozen=True):
-    """One client, for whoever looks on."""
-
-    client: bytes
-    limit: int
-    free: int
-    claims: tuple[str, ...]
-    refused: tuple[int, ...]
-
-
-class _Dealt(msgspec.Struct, frozen=True):
-    claim: str
-    need: int
-
-
-class _Conversation(msgspec.Struct):
-    """One connection."""
-
-    state: str
-    receiver: Receiver
-    nonce: bytes
-    greeting_until: float
-    limit: int = 0
-    # What is in its hands, by job and task.
-    dealt: dict[tuple[int, int], _Dealt] = msgspec.field(default_factory=dict)
-    # Claims that were sent since our last OK: its next report may not know of them yet.
+    slots: int = 0
+    receiver: Receiver = msgspec.field(default_factory=Receiver)
+    nonce: bytes = b""
+    # The claims that it has in hand, by job and task.
+    tasks: dict[tuple[int, int], str] = msgspec.field(default_factory=dict)
+    # Those that were sent since our last OK: its next report may not know of them yet.
     crossing: set[str] = msgspec.field(default_factory=set)
     # Jobs it said it cannot run: not before when they are offered to it again, and the wait until
     # then. What was in the way may have been a moment's.
-    refused: dict[int, tuple[float, float]] = msgspec.field(default_factory=dict)
-    # Tasks that an ERROR may have meant, and until when the client may say which.
-    doubted: dict[tuple[int, int], float] = msgspec.field(default_factory=dict)
+    refused: Recent[int, tuple[float, float]] = msgspec.field(
+        default_factory=lambda: Recent(_MOST_REFUSED)
+    )
+    # Whether it was told to take less; and whether to drop everything: what it has is not its
+    # fault.
     stopped: bool = False
-    # It was told to drop everything: what it has is not its fault.
     ended: bool = False
-
-    @property
-    def taken(self) -> int:
-        return sum(one.need for one in self.dealt.values())
-
-    def may(self, job: int, now: float) -> bool:
-        """Whether a job may be offered to it."""
-        at, _ = self.refused.get(job, (now, 0.0))
-        return at <= now
 
     @property
     def greeted(self) -> bool:
         return self.state == "SV_LOOP2"
 
+    def may(self, job: int, now: float) -> bool:
+        """Tell whether a job may be offered to it."""
+        return job not in self.refused or self.refused[job][0] <= now
 
-class Broker:
+
+class Broker(Exchange[Worker]):
     """All clients of one broker. `nonce` draws 32 random bytes; it is asked only with a secret."""
+
+    worker = Worker
+    settling_frees = False
+    one_process = False
 
     def __init__(
         self,
         secret: bytes | None = None,
-        nonce: Callable[[], bytes] | None = None,
+        nonce: Callable[[], bytes] = bytes,
         *,
         job_timeout: float | None = None,
-        greeting: float = GREETING,
-        max_body: int = wire.MAX_BODY,
-        max_clients: int = 10_000,
-        table: Table = SERVER,
     ) -> None:
-        self._table = table
+        super().__init__(silent_after=GREETING, job_timeout=job_timeout)
         self._secret = secret
-        if secret is not None and nonce is None:
-            raise LocalProtocolError("a secret needs nonces")
-        self._nonce = nonce or bytes
-        self._job_timeout = job_timeout
-        self._greeting = greeting
-        self._max_body = max_body
-        self._roster = Roster(max_clients)
-        self._peers: dict[bytes, _Conversation] = {}
-        # Connections that are yet to greet, in the order in which their time ends.
-        self._greeting_peers: dict[bytes, float] = {}
-        # Counts every change of who is there and what it may take.
+        self._nonce = nonce
+        # Tasks that an ERROR may have meant, until when the client may say which, and whose they
+        # are; by claim, in the order in which their time ends.
+        self._doubted: dict[str, tuple[float, Worker]] = {}
+        # Counts every change of who is there and what it has.
         self.changes = 0
 
     # What comes
 
-    def joined(self, peer: bytes, now: float) -> FuqEffects:
-        """A connection was made: it has so many seconds for the greeting."""
-        nonce = self._nonce() if self._secret is not None else b""
-        state = "SV_INIT0" if self._secret is None else "SV_AUTH0"
-        until = now + self._greeting
-        one = _Conversation(state, Receiver(self._max_body), nonce, until)
-        self._peers[peer] = one
-        self._greeting_peers[peer] = until
+    def joined(self, peer: bytes, now: float) -> Effects:
+        worker = self.join(peer, now)
+        if worker is None:
+            return [_bad(peer), Close(peer, "there are as many clients as may be")]
         if self._secret is None:
-            return self._greet(peer, one)
-        self._own(one, "")
-        return [_send(peer, wire.encode_body(Type.AUTH, nonce))]
+            worker.state = SERVER.rest("SV_INIT0")
+            return [_send(worker, wire.encode(Type.OK, 0))]
+        worker.state = SERVER.rest("SV_AUTH0")
+        worker.nonce = self._nonce()
+        return [_send(worker, wire.encode_body(Type.AUTH, worker.nonce))]
 
-    def receive(
-        self, peer: bytes, frames: Sequence[bytes], now: float, wall: float = 0.0
-    ) -> FuqEffects:
-        """One chunk of a client's stream. Whoever sends nonsense is told so, and cut off."""
-        one = self._peers.get(peer)
-        if one is None:
+    def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+        """Take in one chunk of a client's stream. Whoever sends nonsense is told so, and cut
+        off."""
+        worker = self.workers.get(peer)
+        if worker is None:
             return []
-        effects: FuqEffects = []
+        effects: Effects = []
         try:
             for chunk in frames:
-                for message in one.receiver.feed(chunk):
-                    effects += self._hear(peer, one, message, now)
-                    if peer not in self._peers:
+                for message in worker.receiver.feed(chunk):
+                    effects += self._take_in(worker, message, now)
+                    if worker.state == END:
                         return effects
         except RemoteProtocolError as error:
-            effects += self._cut_off(peer, str(error))
+            effects += self._cut_off(worker, str(error))
         return effects
 
-    def gone(self, peer: bytes, now: float, unsent: str = "") -> FuqEffects:
-        """The connection is no more. `unsent` is a claim that could not be sent to it."""
-        if unsent and self._roster.settle(peer, unsent):
-            return [undelivered(unsent), *self._forget(peer, "left")]
-        return self._forget(peer, "left")
+    def _take_in(self, worker: Worker, message: Message, now: float) -> Effects:
+        if message.type is Type.UPDATE:
+            return self._update(worker, wire.decode_update(message.body), now)
+        if message.type is Type.AUTH:
+            return self._authenticate(worker, message.body)
+        is_greeting = not worker.greeted
+        worker.state = SERVER.step(worker.state, message.type.name)
+        if message.type is Type.ERROR:
+            return self._hear_error(worker, message.arg0, now)
+        return self._welcome(worker, message.arg0, now) if is_greeting else []
 
-    def tick(self, now: float) -> FuqEffects:
-        """Cut off who did not greet in time, or has had a task for too long."""
-        effects: FuqEffects = []
-        late = [peer for peer, until in self._greeting_peers.items() if until <= now]
-        for peer in late:
-            self._own(self._peers[peer], "TIMEOUT")
-            effects += self._cut_off(peer, "it did not greet in time", "")
-        for peer, one in self._peers.items():
-            for key in [each for each, until in one.doubted.items() if until <= now]:
-                del one.doubted[key]
-                effects += self._refused_without_a_word(peer, one, key, now)
-        for lost in self._roster.expire(now):
-            self._drop(lost.worker)
-            effects += [lost, Close(lost.worker, "it has had a task for too long")]
-        return effects
+    def _authenticate(self, worker: Worker, body: bytes) -> Effects:
+        nonces = worker.nonce, body[: auth.NONCE]
+        secret = self._secret or b""
+        proof, wanted = body[auth.NONCE :], auth.client_proof(secret, *nonces)
+        when = HOLDS if auth.holds(proof, wanted) else ELSE
+        worker.state = SERVER.step(worker.state, "AUTH(nonce, proof)", when)
+        if when == ELSE:
+            return self._cut_off(worker, "it does not know our secret")
+        ours = wire.encode_body(Type.AUTH, auth.broker_proof(secret, *nonces))
+        return [_send(worker, ours), _send(worker, wire.encode(Type.OK, 0))]
 
-    def next_tick_at(self) -> float | None:
-        """When `tick` is worth calling."""
-        first = next(iter(self._greeting_peers.values()), None)
-        doubts = (until for one in self._peers.values() for until in one.doubted.values())
-        return soonest(first, self._roster.next_tick_at(), *doubts)
-
-    # What is dealt
-
-    def ready(self, service: str = "") -> bool:
-        """Whether anybody has a processor free."""
-        return self._roster.pick() is not None
-
-    def takes(self, job: int, need: int, now: float, reserved: bytes | None = None) -> bytes | None:
-        """Which client would take a task of this job now; all but the reserved one."""
-        first = self._roster.pick(need=need)
-        if first is None or (first != reserved and self._peers[first].may(job, now)):
-            return first
-        for peer in self._roster.names():
-            one = self._peers[peer]
-            if peer != reserved and self._roster.free(peer) >= need and one.may(job, now):
-                return peer
-        return None
-
-    def reserve(self, job: int, need: int, now: float) -> bytes | None:
-        """Which client is to be kept from smaller tasks until it has room for one of this job:
-        the one that lacks least. None: there is none so large."""
-        fitting = [
-            (need - self._roster.free(peer), peer)
-            for peer, one in self._peers.items()
-            if one.greeted and one.limit >= need and one.may(job, now)
-        ]
-        return min(fitting)[1] if fitting else None
-
-    def deal(self, work: Work, now: float, to: bytes | None = None) -> FuqEffects:
-        """Send a task to whose turn it is, or to this client. Its payload is the body of JOB."""
-        task = wire.decode_task(work.payload)
-        job = task.description
-        peer = to if to is not None else self.takes(job.job_id, job.num_proc, now)
-        one = self._peers.get(peer) if peer is not None else None
-        if peer is None or one is None or self._roster.free(peer) < job.num_proc:
-            return [SetBack(work.claim, Released("no client has so many processors free"))]
-        self._own(one, "JOB_QUEUED")
-        self._own(one, "")
-        self._own(one, "", PENDING)
-        deadline = None if self._job_timeout is None else now + self._job_timeout
-        self._roster.assign(peer, work.claim, job.num_proc, deadline)
-        one.dealt[job.job_id, task.task] = _Dealt(work.claim, job.num_proc)
-        one.crossing.add(work.claim)
+    def _welcome(self, worker: Worker, nproc: int, now: float) -> Effects:
+        worker.slots = wire.check_nproc(nproc)
+        worker.silent_after = math.inf
+        self.offer(worker, nproc, now)
         self.changes += 1
-        return [_send(peer, wire.encode_body(Type.JOB, work.payload), work.claim)]
+        return [_send(worker, wire.encode(Type.OK, nproc))]
 
-    def stop(self, number: int, to: Collection[bytes] | None = None) -> FuqEffects:
-        """Take so many processors from these clients, or from all: 0 is all they have, STOP_NOW all
-        and at once."""
-        effects: FuqEffects = []
-        for peer, one in self._peers.items():
-            if not one.greeted or (to is not None and peer not in to):
-                continue
-            now = number == wire.STOP_NOW
-            self._own(one, "STOP_IMMED" if now else "STOP_REQ")
-            self._rest(one)
-            one.stopped = True
-            one.ended = one.ended or now
-            all_of_it = number in (wire.STOP_ALL, wire.STOP_NOW)
-            self._limit(peer, one, 0 if all_of_it else max(0, one.limit - number))
-            effects.append(_send(peer, wire.encode(Type.STOP, number)))
-        return effects
+    def _hear_error(self, worker: Worker, code: int, now: float) -> Effects:
+        if code in (Code.OVERFLOW, Code.CANNOT_RUN_JOB):
+            sent = [claim for claim in worker.in_hand if claim not in self._doubted]
+            if sent:
+                self._doubted[sent[-1]] = now + _SAYS_WHICH, worker
+        return [Say(1, f"{shown(worker.name)}: ERROR({code})")]
 
-    def leave(self, now: float) -> FuqEffects:
-        """The broker leaves: clients that live longer connect again."""
-        return []
+    # Reports
 
-    # For whoever looks on
-
-    @property
-    def connected(self) -> int:
-        """How many have greeted."""
-        return len(self._roster)
-
-    def clients(self) -> list[Capacity]:
-        """Everybody who has greeted."""
-        return [
-            Capacity(
-                peer,
-                one.limit,
-                max(0, self._roster.free(peer)),
-                self._roster.claims(peer),
-                tuple(sorted(one.refused)),
-            )
-            for peer, one in self._peers.items()
-            if one.greeted
-        ]
-
-    # Messages
-
-    def _hear(self, peer: bytes, one: _Conversation, message: Message, now: float) -> FuqEffects:
-        match message.type, one.state:
-            case Type.AUTH, _:
-                return self._authenticate(peer, one, message.body)
-            case Type.OK, "SV_INIT1":
-                return self._welcome(peer, one, message.arg0, now)
-            case Type.UPDATE, _:
-                return self._update(peer, one, message.body, now)
-            case Type.ERROR, _:
-                one.state = self._table.step(one.state, "ERROR")
-                if message.arg0 in (Code.OVERFLOW, Code.CANNOT_RUN_JOB):
-                    sent = [key for key in one.dealt if key not in one.doubted]
-                    if sent:
-                        one.doubted[sent[-1]] = now + _SAYS_WHICH
-                return [Say(1, f"{peer.decode()}: ERROR({message.arg0})")]
-        one.state = self._table.step(one.state, message.type.name)
-        return []
-
-    def _authenticate(self, peer: bytes, one: _Conversation, body: bytes) -> FuqEffects:
-        if not self._table.allows(one.state, "AUTH(nonce, proof)") or self._secret is None:
-            raise RemoteProtocolError("AUTH is not allowed now", Code.BAD_MESSAGE)
-        theirs, proof = body[: auth.NONCE], body[auth.NONCE :]
-        wanted = auth.client_proof(self._secret, one.nonce, theirs)
-        if len(body) != auth.NONCE + auth.PROOF or not auth.holds(proof, wanted):
-            self._own(one, "AUTH(nonce, proof)", ELSE)
-            return self._cut_off(peer, "it does not know our secret", "")
-        self._own(one, "AUTH(nonce, proof)", HOLDS)
-        ours = auth.broker_proof(self._secret, one.nonce, theirs)
-        return [_send(peer, wire.encode_body(Type.AUTH, ours)), *self._greet(peer, one)]
-
-    def _greet(self, peer: bytes, one: _Conversation) -> FuqEffects:
-        self._own(one, "")
-        return [_send(peer, wire.encode(Type.OK, 0))]
-
-    def _welcome(self, peer: bytes, one: _Conversation, nproc: int, now: float) -> FuqEffects:
-        one.limit = wire.check_nproc(nproc)
-        one.state = self._table.step(one.state, "OK")
-        if not self._roster.join(peer, nproc):
-            return self._cut_off(peer, "there are as many clients as may be")
-        del self._greeting_peers[peer]
-        self._own(one, "")
-        self._rest(one)
+    def _update(self, worker: Worker, update: JobStatusUpdate, now: float) -> Effects:
+        worker.state = SERVER.step(worker.state, "UPDATE")
+        claim = worker.tasks.pop((update.job_id, update.task), "")
+        if self._doubted:
+            self._clear_doubt(worker, claim, update)
+        work = self.settle(worker, claim)
+        worker.crossing.discard(claim)
+        taken = worker.slots - worker.free - (work.need if work is not None else 0)
+        if update.new_job is not None:
+            worker.slots = self._limit(worker, update.new_job.num_proc, taken)
+        self.offer(worker, worker.slots - taken, now)
+        worker.crossing.clear()
         self.changes += 1
-        return [_send(peer, wire.encode(Type.OK, nproc))]
+        answer = _send(worker, wire.encode(Type.OK, max(0, worker.free)))
+        if work is None:
+            words = f"{shown(worker.name)}: a late result, of nothing it has in hand"
+            return [Say(2, words), answer]
+        return [self._end(worker, work, update, now), answer]
 
-    def _update(self, peer: bytes, one: _Conversation, body: bytes, now: float) -> FuqEffects:
-        update = wire.decode_update(body)
-        one.state = self._table.step(one.state, "UPDATE")
-        effects: FuqEffects = []
-        key = update.job_id, update.task
-        dealt = one.dealt.pop(key, None)
-        if one.doubted and (key in one.doubted or update.status == CANNOT_RUN):
-            # That is what it meant.
-            del one.doubted[key if key in one.doubted else next(iter(one.doubted))]
-        if dealt is None:
-            effects.append(Say(2, f"{peer.decode()}: a late result, of nothing it has in hand"))
-        else:
-            self._roster.settle(peer, dealt.claim)
-            one.crossing.discard(dealt.claim)
-        self._recount(peer, one, update)
-        if dealt is not None:
-            effects.append(self._ended(peer, one, update, dealt, now))
-        self._own(one, "")
-        self._rest(one)
-        one.crossing.clear()
-        self.changes += 1
-        free = max(0, self._roster.free(peer))
-        return [*effects, _send(peer, wire.encode(Type.OK, free))]
+    def _limit(self, worker: Worker, reported: int, taken: int) -> int:
+        """Return how many processors a client has, of which it reports so many free."""
+        most = reported + taken
+        if worker.stopped:
+            return min(worker.slots, most)
+        crossing = sum(worker.in_hand[claim][0].need for claim in worker.crossing)
+        least = min(most - crossing, wire.MAX_NPROC)
+        return min(max(worker.slots, least), most)
 
-    def _ended(
-        self,
-        peer: bytes,
-        one: _Conversation,
-        update: JobStatusUpdate,
-        dealt: _Dealt,
-        now: float,
-    ) -> FuqEffect:
-        if update.success or update.status != CANNOT_RUN:
-            one.refused.pop(update.job_id, None)
-            return Finished(dealt.claim, peer, update)
+    def _end(self, worker: Worker, work: Work, update: JobStatusUpdate, now: float) -> End:
+        if not update.success and update.status == CANNOT_RUN:
+            return self._refuse(worker, work, update, now)
+        worker.refused.pop(update.job_id, None)
+        name = wire.decode_task(work.payload).description.name
+        data = result(name, shown(worker.name), update)
+        return End(work.claim, Processed((Result(data),), update.success))
+
+    def _refuse(self, worker: Worker, work: Work, update: JobStatusUpdate, now: float) -> End:
+        """Release a task that a client did not begin."""
         # One that had room for it will not run it next time, either.
-        if update.new_job is None or update.new_job.num_proc >= dealt.need:
-            if len(one.refused) >= _MOST_REFUSED:
-                one.refused.clear()
-            at, before = one.refused.get(update.job_id, (0.0, 0.0))
+        if update.new_job is None or update.new_job.num_proc >= work.need:
+            at, before = worker.refused.get(update.job_id, (0.0, 0.0))
             # Several tasks that were on their way are one refusal.
             if at <= now:
                 wait = min(max(_FIRST_REFUSAL, 2 * before), _LONGEST_REFUSAL)
-                one.refused[update.job_id] = (now + wait, wait)
+                worker.refused[update.job_id] = now + wait, wait
         reason = (update.log or "it gave no reason")[:_MOST_REASON]
-        return SetBack(dealt.claim, Released(f"client {peer.decode()} cannot run it: {reason}"))
+        words = f"client {shown(worker.name)} cannot run it: {reason}"
+        return End(work.claim, Released(words))
 
-    def _refused_without_a_word(
-        self, peer: bytes, one: _Conversation, key: tuple[int, int], now: float
-    ) -> FuqEffects:
+    def _clear_doubt(self, worker: Worker, claim: str, update: JobStatusUpdate) -> None:
+        """Take what a client says after an ERROR for what that meant."""
+        if claim not in self._doubted and update.status == CANNOT_RUN:
+            its = (one for one, (_, whose) in self._doubted.items() if whose is worker)
+            claim = next(its, "")
+        self._doubted.pop(claim, None)
+
+    def _take_back(self, worker: Worker, claim: str, now: float) -> Effects:
         """Take a task back from a client that has said ERROR, and nothing else: it is not told that
         this has ended, and counts as if it had never come."""
-        dealt = one.dealt.pop(key, None)
-        if dealt is None:
+        work = self.settle(worker, claim)
+        if work is None:
             return []
-        self._roster.settle(peer, dealt.claim)
-        one.crossing.discard(dealt.claim)
+        (key,) = (one for one, its in worker.tasks.items() if its == claim)
+        del worker.tasks[key]
+        worker.crossing.discard(claim)
+        self.offer(worker, worker.free + work.need, now)
         self.changes += 1
-        job, task = key
-        report = JobStatusUpdate(job, task, success=False, status=CANNOT_RUN)
-        return [self._ended(peer, one, report, dealt, now)]
+        report = JobStatusUpdate(*key, success=False, status=CANNOT_RUN)
+        return [self._refuse(worker, work, report, now)]
 
-    def _recount(self, peer: bytes, one: _Conversation, update: JobStatusUpdate) -> None:
-        """What its report says of how much it may take."""
-        if update.new_job is None:
-            return
-        most = update.new_job.num_proc + one.taken
-        if one.stopped:
-            self._limit(peer, one, min(one.limit, most))
-            return
-        crossing = sum(each.need for each in one.dealt.values() if each.claim in one.crossing)
-        least = min(most - crossing, wire.MAX_NPROC)
-        self._limit(peer, one, min(max(one.limit, least), most))
+    # What is dealt
 
-    def _limit(self, peer: bytes, one: _Conversation, limit: int) -> None:
-        one.limit = limit
-        self._roster.limit(peer, limit)
+    def pick(
+        self, service: str, now: float, need: int = 1, *, alone: bool = False
+    ) -> Worker | None:
+        """Return which client would take a task of this job (`service`) now. Where none has room
+        for it, the one that lacks least is kept from smaller tasks until it has."""
+        job = int(service)
+        picked = super().pick("", now, need, alone=alone)
+        if picked is not None and not picked.may(job, now):
+            others = (one for one in self.in_order() if one.free >= need and one.may(job, now))
+            picked = next((one for one in others if one not in self.reserved), None)
+        if picked is None and need > 1 and not self.reserved:
+            large = [one for one in self.workers.values() if one.slots >= need]
+            able = [one for one in large if one.may(job, now)]
+            if able:
+                self.reserved.add(min(able, key=lambda one: (need - one.free, one.name)))
+        return picked
+
+    def frames_of(self, worker: Worker, work: Work) -> tuple[bytes, ...]:
+        task = wire.decode_task(work.payload)
+        worker.state = SERVER.own_step(worker.state, "JOB_QUEUED", then=PENDING)
+        worker.tasks[task.description.job_id, task.task] = work.claim
+        worker.crossing.add(work.claim)
         self.changes += 1
+        return (wire.encode_body(Type.JOB, work.payload),)
 
-    # States
+    def stop(self, number: int, now: float, to: Collection[bytes] = ()) -> Effects:
+        """Take so many processors from these clients, or from all: 0 is all they have, STOP_NOW all
+        and at once."""
+        effects: Effects = []
+        at_once = number == wire.STOP_NOW
+        for worker in self.workers.values():
+            if not worker.greeted or (to and worker.name not in to):
+                continue
+            event = "STOP_IMMED" if at_once else "STOP_REQ"
+            worker.state = SERVER.own_step(worker.state, event)
+            worker.stopped = True
+            worker.ended = worker.ended or at_once
+            taken = worker.slots - worker.free
+            all_of_it = at_once or number == wire.STOP_ALL
+            worker.slots = 0 if all_of_it else max(0, worker.slots - number)
+            self.offer(worker, worker.slots - taken, now)
+            self.changes += 1
+            effects.append(_send(worker, wire.encode(Type.STOP, number)))
+        return effects
 
-    def _own(self, one: _Conversation, event: str, when: str = "") -> None:
-        one.state = self._table.own_step(one.state, event, when)
+    # Time, and ends
 
-    def _rest(self, one: _Conversation) -> None:
-        """From SV_LOOP0 on to where events are waited for: tasks are dealt one by one, as they are
-        queued."""
-        self._own(one, "")
-        self._own(one, "", ELSE)
+    def tick(self, now: float, wall: float = 0.0) -> Effects:
+        effects = super().tick(now, wall)
+        late = [claim for claim, (until, _) in self._doubted.items() if until <= now]
+        for claim in late:
+            _, worker = self._doubted.pop(claim)
+            effects += self._take_back(worker, claim, now)
+        return effects
 
-    # Ends
+    def next_tick_at(self) -> float | None:
+        first = next((until for until, _ in self._doubted.values()), None)
+        return soonest(first, super().next_tick_at())
 
-    def _cut_off(self, peer: bytes, why: str, event: str = "DISCONNECT") -> FuqEffects:
-        sent = _send(peer, wire.encode(Type.ERROR, Code.BAD_MESSAGE))
-        words = Say(1, f"{peer.decode()}: {why}; its connection is closed")
-        return [sent, Close(peer, why), words, *self._forget(peer, why, event)]
+    def lose(self, worker: Worker, why: str, how: Setback | Doubted | None = None) -> Effects:
+        if worker.ended:
+            how = Released("its client was stopped")
+        effects = super().lose(worker, why, how)
+        if why != SILENT:
+            return effects
+        return [_bad(worker.name), Close(worker.name, "it did not greet in time"), *effects]
 
-    def _forget(self, peer: bytes, why: str, event: str = "DISCONNECT") -> FuqEffects:
-        one = self._drop(peer)
-        if one is None:
-            return []
-        if event and self._table.allows(one.state, event):
-            self._own(one, event)
-        lost = self._roster.leave(peer, why)
-        if lost is None or not lost.claims:
-            return []
-        if one.ended:
-            return [SetBack(claim, Released("its client was stopped")) for claim in lost.claims]
-        return [Lost(peer, lost.claims, why)]
-
-    def _drop(self, peer: bytes) -> _Conversation | None:
-        self._greeting_peers.pop(peer, None)
+    def forget(self, worker: Worker, why: str) -> None:
         self.changes += 1
-        return self._peers.pop(peer, None)
+        for claim in worker.in_hand:
+            self._doubted.pop(claim, None)
+        if worker.state != END:
+            event = "TIMEOUT" if why in (SILENT, OVERDUE) else "DISCONNECT"
+            worker.state = SERVER.own_step(worker.state, event)
+
+    def _cut_off(self, worker: Worker, why: str) -> Effects:
+        words = Say(1, f"{shown(worker.name)}: {why}; its connection is closed")
+        return [_bad(worker.name), Close(worker.name, why), words, *self.lose(worker, LEFT)]
 
 
-def _send(peer: bytes, message: bytes, claim: str = "") -> Send:
-    if len(peer) == 0:
-        raise LocalProtocolError("a client without a name")
-    return Send(peer, (message,), claim)
+def _bad(peer: bytes) -> Send:
+    return Send(peer, (wire.encode(Type.ERROR, Code.BAD_MESSAGE),))
+
+
+def _send(worker: Worker, message: bytes) -> Send:
+    return Send(worker.name, (message,))

@@ -27,6 +27,8 @@ STOP_ALL = 0
 STOP_NOW = 0xFFFFFFFF
 # More processors than this nobody has; the original's next version carried them in 16 bits.
 MAX_NPROC = 0xFFFF
+# The status of a task that a client did not begin, or may not.
+CANNOT_RUN = "cannot_run_job"
 _U32 = 0xFFFFFFFF
 _U64 = 0xFFFFFFFFFFFFFFFF
 
@@ -62,20 +64,7 @@ class Message(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
-class JobDescription(
-    msgspec.Struct,
-    frozen=True,
-    rename={
-        "job_id": "JobId",
-        "name": "Name",
-        "num_tasks": "NumTasks",
-        "working_dir": "WorkingDir",
-        "logging_dir": "LoggingDir",
-        "command": "Command",
-        "status": "Status",
-        "num_proc": "NumProc",
-    },
-):
+class JobDescription(msgspec.Struct, frozen=True, rename="pascal"):
     """A job: an array of tasks, numbered from 1, that run one command."""
 
     job_id: int
@@ -97,27 +86,13 @@ class Task(msgspec.Struct, frozen=True, rename={"task": "Task", "description": "
     description: JobDescription
 
 
-class NewJob(msgspec.Struct, frozen=True, rename={"num_proc": "NumProc"}):
+class NewJob(msgspec.Struct, frozen=True, rename="pascal"):
     """How many processors a client has free."""
 
     num_proc: int
 
 
-class JobStatusUpdate(
-    msgspec.Struct,
-    frozen=True,
-    rename={
-        "job_id": "JobId",
-        "task": "Task",
-        "success": "Success",
-        "status": "Status",
-        "new_job": "NewJob",
-        "exit_code": "ExitCode",
-        "started": "Started",
-        "seconds": "Seconds",
-        "log": "Log",
-    },
-):
+class JobStatusUpdate(msgspec.Struct, frozen=True, rename="pascal"):
     """How a task went: the body of UPDATE. From `exit_code` on the keys are ours."""
 
     job_id: int

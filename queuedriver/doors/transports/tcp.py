@@ -12,6 +12,7 @@ nothing cost nothing, and a loop watches a single descriptor.
 
 import errno
 import os
+import random
 import select
 import socket
 import ssl
@@ -22,6 +23,7 @@ from queuedriver.doors.transports.addresses import host_and_port
 from queuedriver.doors.transports.background import Background
 from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message
 from queuedriver.doors.transports.refusals import Refusals
+from queuedriver.doors.words import soonest
 from queuedriver.errors import CannotUse
 
 # Seconds: a host that vanished is noticed after 30, whether or not it owes us an answer.
@@ -33,6 +35,10 @@ _KEEP_COUNT = 3
 HANDSHAKE = 10.0
 # Seconds for one address of a name to answer.
 _CONNECT = 4.0
+# Seconds between two calls: doubled each time, up to the longest, with jitter.
+_FIRST_WAIT = 0.25
+_LONGEST_WAIT = 30.0
+_JITTER = 0.2
 # Bytes kept for a peer that does not read.
 MAX_UNSENT = 16 << 20
 MAX_CONNECTIONS = 10_000
@@ -164,7 +170,6 @@ class _Tcp:
             self._forget(one)
 
     def missing(self) -> str:
-        """Leave that to `Gone`, which says why."""
         return ""
 
     def next_tick_at(self) -> float | None:
@@ -331,8 +336,7 @@ class Listener(_Tcp):
         return f"{found[0]}:{found[1]}" if found else ""
 
     def next_tick_at(self) -> float | None:
-        instants = (super().next_tick_at(), self._accept_at)
-        return min((one for one in instants if one is not None), default=None)
+        return soonest(super().next_tick_at(), self._accept_at)
 
     def tick(self, now: float) -> None:
         super().tick(now)
@@ -404,8 +408,8 @@ class Listener(_Tcp):
 
 
 class Caller(_Tcp):
-    """Connects to one address; that peer is called b\"\". It ends with its connection: whoever
-    wants another makes another."""
+    """Connects to one address, whose peer is called b\"\"; and again when that connection ends: at
+    first soon, then ever more seldom, until `well`."""
 
     def __init__(
         self,
@@ -416,13 +420,35 @@ class Caller(_Tcp):
     ) -> None:
         super().__init__(tls, max_unsent)
         self._endpoint = endpoint
-        where = self._host, _ = host_and_port(endpoint)
+        self._host, _ = host_and_port(endpoint)
         # A name may have several addresses, and may take long to be looked up.
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, _READ)
+        self._missing = ""
+        self._miss("it has not answered")
+        # When it is called again, and how long after the next time.
+        self._call_at: float | None = None
+        self._wait = _FIRST_WAIT
+        self._call()
+
+    def _call(self) -> None:
+        where = host_and_port(self._endpoint)
         self._dialing: Background[socket.socket] | None = Background(
             lambda: socket.create_connection(where, _CONNECT), self._wake, socket.socket.close
         )
+
+    def _call_later(self, why: str) -> None:
+        self._miss(why)
+        wait = self._wait * random.uniform(1 - _JITTER, 1 + _JITTER)
+        self._call_at = time.monotonic() + wait
+        self._wait = min(2 * self._wait, _LONGEST_WAIT)
+
+    def _miss(self, why: str) -> None:
+        self._missing = f"no broker: {self._endpoint}: {why}"
+
+    def well(self) -> None:
+        """Take note that the peer is the one that was wanted."""
+        self._missing, self._wait = "", _FIRST_WAIT
 
     def arrivals(self) -> Iterator[Arrival]:
         if self._dialing is not None and self._dialing.ended:
@@ -432,10 +458,29 @@ class Caller(_Tcp):
                 _prepare(sock)
                 self._add(sock, b"")
             except OSError as error:
-                yield Gone(b"", f"{self._endpoint}: {_words(error)}")
+                self._call_later(_words(error))
+                yield Gone(b"", self._missing)
         yield from self._take_news()
         for one, events in self._round():
             yield from self._arrivals_of(one, events)
+
+    def _lost(self, one: _Connection, why: str) -> Iterator[Arrival]:
+        yield from super()._lost(one, why)
+        self._miss(why)
+
+    def _forget(self, one: _Connection) -> None:
+        if self._by_fd.get(one.fd) is one:
+            super()._forget(one)
+            self._call_later("the connection was lost")
+
+    def next_tick_at(self) -> float | None:
+        return soonest(super().next_tick_at(), self._call_at)
+
+    def tick(self, now: float) -> None:
+        super().tick(now)
+        if self._call_at is not None and self._call_at <= now:
+            self._call_at = None
+            self._call()
 
     def _wrap(self, sock: socket.socket) -> socket.socket:
         if self._tls is None:
@@ -445,7 +490,7 @@ class Caller(_Tcp):
         )
 
     def missing(self) -> str:
-        return f"{self._endpoint} has not answered" if self._dialing is not None else ""
+        return self._missing
 
     def close(self) -> None:
         if self._dialing is not None:

@@ -8,6 +8,7 @@ whose other side is silent.
 
 import errno
 import os
+import select
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from queuedriver.doors.transports.base import (
     Gone,
     Joined,
     Message,
+    Refused,
 )
 from queuedriver.doors.transports.curve import Doorkeeper, Keys
 from queuedriver.doors.transports.refusals import Refusals
@@ -58,6 +60,7 @@ _ROUND = 500
 # As plain numbers: to combine pyzmq's flags costs as much as to send a frame.
 _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+_EVENTS = int(zmq.EVENTS)
 _CAN_READ = int(zmq.POLLIN)
 # What a spoke is told of its connection. After the last two ZeroMQ itself does not try again.
 _JOINED = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
@@ -84,6 +87,9 @@ class _Socket:
 
     def __init__(self, kind: int, max_message: int) -> None:
         self._context = zmq.Context()
+        # Whom we give a message need not interrupt us for it, where no processor is free: what is
+        # said at once leaves at once, and is heard at once.
+        self._context.set(zmq.THREAD_SCHED_POLICY, os.SCHED_BATCH)
         self._socket = self._context.socket(kind)
         for option, value in (
             (zmq.LINGER, _LINGER),
@@ -101,18 +107,33 @@ class _Socket:
         self._most = max_message + AROUND
         self._unsent: dict[bytes, deque[tuple[bytes, ...]]] = {}
         self._retry_at = 0.0
+        # Whether nothing is there that the socket's descriptor will not tell of. It tells once of
+        # what came, and what else is done with the socket may take that back.
+        self._drained = False
+        # What else is listened to, but seldom says anything.
+        self._aside = select.epoll()
 
     def fds(self) -> list[int]:
-        return [int(self._socket.getsockopt(zmq.FD))]
+        return [int(self._socket.getsockopt(zmq.FD)), self._aside.fileno()]
 
     def pending(self) -> bool:
-        return _readable(self._socket)
+        if not self._drained:
+            self._drained = not _readable(self._socket)
+        return not self._drained
+
+    def _listen_aside(self, socket: "zmq.Socket[bytes]") -> None:
+        """Listen to another socket. Nothing is told of what comes to one that was never looked at,
+        or not since something came."""
+        self._aside.register(int(socket.getsockopt(zmq.FD)), select.EPOLLIN)
+        _readable(socket)
 
     def _messages(self) -> Iterator[list[bytes]]:
-        receive = self._socket.recv
+        ask, receive = self._socket.getsockopt, self._socket.recv
+        self._drained = False
         for _ in range(_ROUND):
             # To ask costs less than an exception, and a frame less than to ask whether it is last.
-            if not _readable(self._socket):
+            if not int(ask(_EVENTS)) & _CAN_READ:
+                self._drained = True
                 return
             frame = receive(_NOW, copy=False)
             frames = [frame.bytes]
@@ -126,6 +147,7 @@ class _Socket:
         return len(frames) <= MAX_FRAMES and sum(map(len, frames)) <= self._most
 
     def _send_now(self, frames: Sequence[bytes]) -> None:
+        self._drained = False
         send = self._socket.send
         for frame in frames[:-1]:
             send(frame, _NOW_AND_MORE)
@@ -182,6 +204,7 @@ class _Socket:
         self._unsent.pop(peer, None)
 
     def close(self) -> None:
+        self._aside.close()
         self._socket.close()
         self._context.term()
 
@@ -203,33 +226,23 @@ class Hub(_Socket):
         self._door = None
         # ZeroMQ ends the connections of those who cannot even say who they are.
         self._events = self._socket.get_monitor_socket(_NO_WORD_OF_OURS)
+        self._listen_aside(self._events)
         self._refusals = Refusals()
         try:
             if keys is not None:
                 # Who comes back under its identity with its key is the same worker.
                 self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
                 self._door = Doorkeeper(self._context, keys)
+                self._aside.register(self._door.fd, select.EPOLLIN)
                 keys.serve(self._socket)
             self.endpoints = [_bind(self._socket, where) for where in listen]
         except Exception:
             self.close()
             raise
 
-    def fds(self) -> list[int]:
-        fds = [*super().fds(), int(self._events.getsockopt(zmq.FD))]
-        return fds + ([self._door.fd] if self._door else [])
-
-    def pending(self) -> bool:
-        return super().pending() or bool(self._door and self._door.pending())
-
     def arrivals(self) -> Iterator[Arrival]:
-        if self._door is not None:
-            yield from self._door.attend()
-        while _readable(self._events):
-            event = parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))
-            why = _REFUSED_FOR_WANT_OF.get(event["value"], "it does not speak as we do")
-            where = event["endpoint"].decode(errors="replace")
-            yield from self._refusals.news(f"somebody is refused at {where}: {why}")
+        if self._aside.poll(0):
+            yield from self._refused()
         for frames in self._messages():
             peer = frames.pop(0)
             if self._fits(frames):
@@ -237,6 +250,16 @@ class Hub(_Socket):
             else:
                 # Whatever it was about, its sender will not say it again.
                 yield Gone(peer, "it sent more than a message may have")
+
+    def _refused(self) -> Iterator[Refused]:
+        """Let in who may come in; yield who may not."""
+        if self._door is not None:
+            yield from self._door.attend()
+        while _readable(self._events):
+            event = parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))
+            why = _REFUSED_FOR_WANT_OF.get(event["value"], "it does not speak as we do")
+            where = event["endpoint"].decode(errors="replace")
+            yield from self._refusals.news(f"somebody is refused at {where}: {why}")
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
         return self._send(peer, (peer, *frames))
@@ -283,6 +306,8 @@ class Spoke(_Socket):
         self._addresses: list[str] = []
         self._at = ""
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._listen_aside(self._events)
+        self._aside.register(self._wake, select.EPOLLIN)
         self._lookup: Background[list[str]] | None = None
         try:
             if keys is not None:
@@ -298,14 +323,17 @@ class Spoke(_Socket):
             self.close()
             raise
 
-    def fds(self) -> list[int]:
-        # `arrivals` always takes all events, so that the second one says it when there are more.
-        return [*super().fds(), int(self._events.getsockopt(zmq.FD)), self._wake]
-
-    def pending(self) -> bool:
-        return super().pending() or _readable(self._events)
-
     def arrivals(self) -> Iterator[Arrival]:
+        if self._aside.poll(0):
+            yield from self._connections()
+        for frames in self._messages():
+            # Frames that name the sender are none of the message.
+            if (self._hub is None or frames.pop(0) == self._hub) and self._fits(frames):
+                yield Message(b"", frames)
+
+    def _connections(self) -> Iterator[Joined]:
+        """See what has become of the connection, and where the next goes; yield one that is there
+        again."""
         if self._lookup is not None and self._lookup.ended:
             self._looked_up(self._lookup)
         while _readable(self._events):
@@ -322,10 +350,6 @@ class Spoke(_Socket):
                 self._joined = True
             else:
                 self._miss(event)
-        for frames in self._messages():
-            # Frames that name the sender are none of the message.
-            if (self._hub is None or frames.pop(0) == self._hub) and self._fits(frames):
-                yield Message(b"", frames)
 
     def _miss(self, event: int) -> None:
         """Note why the hub is not there; a handshake that failed also ends its connection."""
@@ -365,6 +389,7 @@ class Spoke(_Socket):
 
     def _dial(self) -> None:
         """Connect to the next address, or look for some."""
+        self._drained = False
         if self._at:
             with suppress(zmq.ZMQError):
                 self._socket.disconnect(self._at)
@@ -401,7 +426,7 @@ class Spoke(_Socket):
 
 
 def _readable(socket: "zmq.Socket[bytes]") -> bool:
-    return bool(int(socket.getsockopt(zmq.EVENTS)) & _CAN_READ)
+    return bool(int(socket.getsockopt(_EVENTS)) & _CAN_READ)
 
 
 def _know_ipv6(socket: "zmq.Socket[bytes]", endpoint: str) -> None:

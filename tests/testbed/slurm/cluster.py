@@ -215,9 +215,11 @@ class Cluster:
         assert isinstance(found, list)
         return found
 
-    def states(self, job: int) -> list[str]:
-        """Return the states of a job's elements; those that ended long ago are not among them."""
-        words = ("squeue", "--noheader", "--array", "--states=all", "--format=%T", f"--jobs={job}")
+    def states(self, *jobs: int) -> list[str]:
+        """Return the states of the elements of these jobs, or of all; not of those that ended long
+        ago."""
+        which = [f"--jobs={','.join(map(str, jobs))}"] if jobs else []
+        words = ("squeue", "--noheader", "--array", "--states=all", "--format=%T", *which)
         return self.slurm(*words).split()
 
     def node_states(self) -> dict[str, str]:

@@ -112,6 +112,35 @@ def a_message(*frames: bytes, peer: bytes = b"") -> Message:
     return Message(peer, [*frames])
 
 
+def test_what_is_held_for_a_peer_leaves_right_before_what_it_is_dealt() -> None:
+    scene = Scene()
+    scene.session.answers += [[Send(peer, (b"answer",))] for peer in (b"v", b"w")]
+    scene.talk.hold()
+    scene.hears(a_message(b"result", peer=b"v"), a_message(b"result", peer=b"w"))
+    assert not scene.wires.sent
+    assert scene.talk.send(b"w", (b"document",))
+    assert scene.wires.sent == [(b"w", (b"answer",)), (b"w", (b"document",))]
+    scene.talk.flush(0.0)
+    assert scene.wires.sent[2:] == [(b"v", (b"answer",))]
+    # Nothing is held any more.
+    scene.session.answers.append([Send(b"v", (b"more",))])
+    scene.hears(a_message(b"?", peer=b"v"))
+    assert scene.wires.sent[3:] == [(b"v", (b"more",))]
+
+
+def test_whoever_cannot_be_sent_what_was_held_is_gone() -> None:
+    scene = Scene()
+    scene.session.answers.append([Send(b"w", (b"answer",))])
+    scene.talk.hold()
+    scene.hears(a_message(b"result", peer=b"w"))
+    scene.wires.reachable = False
+    assert not scene.talk.send(b"w", (b"document",))
+    scene.session.answers.append([Send(b"v", (b"answer",))])
+    scene.hears(a_message(b"result", peer=b"v"))
+    scene.talk.flush(0.0)
+    assert scene.session.heard[-1] == "v is gone"
+
+
 def test_effects_are_carried_out_in_their_order_and_what_is_no_frame_is_left_to_the_loop() -> None:
     scene = Scene(level=1)
     leave = Leave("done")

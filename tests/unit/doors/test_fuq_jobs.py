@@ -5,6 +5,7 @@ import json
 import os
 import time
 import tracemalloc
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,17 +20,17 @@ from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.disk.filesystem import Directory
 from queuedriver.doors.fuq import wire
-from queuedriver.doors.fuq.broker import Broker, Finished
-from queuedriver.doors.fuq.broker_life import deal
+from queuedriver.doors.fuq.broker import Broker, Worker
 from queuedriver.doors.fuq.wire import JobStatusUpdate, NewJob, Type
-from queuedriver.doors.words import Lost, Send, SetBack, Work
+from queuedriver.doors.service_queue import Head
+from queuedriver.doors.words import Effects, End, Send, Work
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.setup import opened
 from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format import names
 from queuedriver.jobs import jobfile
-from queuedriver.jobs.job import JOBS, Job, ended, remove
+from queuedriver.jobs.job import JOBS, Job
 from queuedriver.jobs.jobfile import JobFile
 from queuedriver.jobs.outcomes import Outcome, Outcomes
 from queuedriver.jobs.scheduler import Scheduler
@@ -60,14 +61,19 @@ class Yard:
             opened(inputs, outputs, me, self.options, lambda found: None)
         )
         self.queue = found.queues[0]
-        self.directory = self.queue.private.subdirectory(JOBS, create=True)
-        for name in ended(self.directory, self.queue.directory):
-            remove(self.directory, name)
         self.session = Broker()
         self.limits = Limits()
+        self.wall: float | None = None
         self.scheduler = Scheduler(
-            self.queue, self.directory, Tally(), self.limits, network=self.network
+            self.queue,
+            self.session,
+            Tally(),
+            self.limits,
+            network=self.network,
+            wall=lambda: time.time() if self.wall is None else self.wall,
         )
+        # What has ended, and is yet to be written down.
+        self.ends: deque[End] = deque()
         self.now = 0.0
 
     def die(self) -> None:
@@ -79,22 +85,22 @@ class Yard:
 
     def close(self) -> None:
         self.scheduler.close()
-        self.directory.close()
         self.at_end.close()
         self.limits.close()
 
     def client(self, name: bytes, nproc: int) -> None:
         self.session.joined(name, 0.0)
-        self.session.receive(name, [wire.encode(Type.OK, nproc)], 0.0)
+        self.session.hear(name, [wire.encode(Type.OK, nproc)], 0.0, 0.0)
 
     def submit(self, docid: str, tasks: int = 1, need: int = 1) -> None:
         job = JobFile("sim", num_tasks=tasks, num_proc=need)
         (self.root / "in" / f"{docid}.ready").write_bytes(jobfile.encode(job))
 
     def take_up(self) -> Job:
-        (claim,) = self.queue.claim_some(1, time.monotonic())
-        self.scheduler.take_up(claim)
-        return next(job for job in self.scheduler if job.claim is claim)
+        before = {job.id for job in self.scheduler}
+        self.scheduler.wake()
+        assert self.scheduler.unpack(time.monotonic())
+        return next(job for job in self.scheduler if job.id not in before)
 
     def job(self, docid: str = "job") -> Job:
         return next(one for one in self.scheduler if one.record.docid == docid)
@@ -102,12 +108,31 @@ class Yard:
     def step(self, wall: float | None = None) -> list[tuple[bytes, str]]:
         """One turn; which task was dealt to whom."""
         self.now += 1.0
-        self.scheduler.settle()
-        self.scheduler.look(time.monotonic() + self.now)
-        wall = time.time() if wall is None else wall
-        found = deal(self.scheduler, self.session, self.now, wall)
-        sent = [one for effects in found for one in effects if isinstance(one, Send)]
-        return [(one.peer, self.scheduler.docids([one.claim])[0]) for one in sent]
+        self.wall = wall
+        self.settle()
+        self.scheduler.turn(time.monotonic() + self.now)
+        dealt = []
+        while (picked := self.pick()) is not None:
+            head, worker = picked
+            if (work := self.scheduler.take(head, self.now)) is not None:
+                assert isinstance(self.session.deal(worker, work, self.now), Send)
+                dealt.append((worker.name, work.docid))
+        return dealt
+
+    def pick(self) -> tuple[Head, Worker] | None:
+        """Of which job the next task is, and whose."""
+        self.session.new_round()
+        for head in self.scheduler.heads(self.now):
+            worker = self.session.pick(head.service, self.now, head.need)
+            if worker is not None:
+                return head, worker
+        return None
+
+    def settle(self) -> None:
+        """Write down what has ended; after an OSError that is done again."""
+        while self.ends:
+            self.scheduler.end(self.ends[0].claim, self.ends[0].how, self.now)
+            self.ends.popleft()
 
     def end(self, client: bytes, docid: str, task: int, free: int, **given: object) -> None:
         """The client reports that a task has ended."""
@@ -119,15 +144,13 @@ class Yard:
             new_job=NewJob(free),
         )
         message = wire.encode_body(Type.UPDATE, wire.encode_update(update))
-        self.hear(self.session.receive(client, [message], 0.0))
+        self.hear(self.session.hear(client, [message], 0.0, 0.0))
 
     def lose(self, client: bytes) -> None:
         self.hear(self.session.gone(client, 0.0))
 
-    def hear(self, effects: object) -> None:
-        for effect in effects:  # type: ignore[attr-defined]
-            if isinstance(effect, Finished | SetBack | Lost):
-                self.scheduler.end(effect)
+    def hear(self, effects: Effects) -> None:
+        self.ends += [one for one in effects if isinstance(one, End)]
 
     def results(self) -> dict[str, dict[str, object]]:
         return {
@@ -272,7 +295,7 @@ def test_job_becomes_its_summary_when_its_last_task_has_ended(yard: Yard) -> Non
     assert (results["job"]["done"], results["job"]["errors"]) == (1, 1)
     assert results["job"]["failed_tasks"] == [2]
     assert yard.directories() == []
-    assert len(yard.scheduler) == 0
+    assert yard.scheduler.unfinished == 0
     assert [one.state for one in yard.scheduler.ended] == ["finished"]
 
 
@@ -284,7 +307,7 @@ def test_file_of_a_task_is_there_only_from_when_it_is_dealt_until_it_has_ended(y
     yard.step()
     assert yard.files() == ["job.1.working", "job.2.working"]
     yard.end(b"1", "job", 1, free=1)
-    yard.scheduler.settle()
+    yard.settle()
     assert yard.files() == ["job.2.working"]
 
 
@@ -309,7 +332,7 @@ def test_later_job_of_the_same_docid_has_its_own_jobid_and_tasks(tmp_path: Path)
     first = yard.take_up().id
     yard.step()
     yard.end(b"1", "job", 1, free=1)
-    yard.scheduler.settle()
+    yard.settle()
     # Its end is not seen to: its directory stays; and its file's inode is used again.
     again = tmp_path / "in" / "job.ready"
     os.rename(tmp_path / "in" / yard.job().claim.name, again)
@@ -334,7 +357,7 @@ def test_what_a_dead_broker_had_dealt_is_dealt_again_uncharged(tmp_path: Path) -
     yard.take_up()
     yard.step()
     yard.end(b"1", "job", 1, free=1)
-    yard.scheduler.settle()
+    yard.settle()
     yard.die()
     yard.begin()
     yard.client(b"2", 4)
@@ -358,7 +381,7 @@ def test_task_that_a_dead_broker_committed_is_published_and_told_as_it_was(
     with monkeypatch.context() as dies:
         dies.setattr(handoff, "publish", _die)
         with pytest.raises(OSError, match="died"):
-            yard.scheduler.settle()
+            yard.settle()
     assert yard.files() == ["job.1.written"]
     yard.die()
     yard.begin()
@@ -386,7 +409,7 @@ def test_task_that_a_dead_broker_noted_as_lost_for_good_is_discarded(
     with monkeypatch.context() as dies:
         dies.setattr(charging, "set_back", _die)
         with pytest.raises(OSError, match="died"):
-            yard.scheduler.settle()
+            yard.settle()
     yard.die()
     yard.begin()
     yard.take_up()
@@ -412,10 +435,10 @@ def test_broker_whose_job_was_taken_over_publishes_nothing_of_it_any_more(tmp_pa
     assert yard.step() == [(b"2", "job.1"), (b"2", "job.2")]
     new, yard.scheduler, yard.session = yard.scheduler, old, session
     yard.end(b"1", "job", 1, free=1)
-    yard.scheduler.settle()
+    yard.settle()
     assert yard.results() == {}
     assert yard.step() == [], "it does not deal either"
-    assert len(old) == 0
+    assert old.unfinished == 0
     yard.scheduler = new
     assert yard.files() == ["job.1.working", "job.2.working"]
     yard.close()
@@ -540,11 +563,11 @@ def test_task_that_was_dealt_before_a_file_system_failed_is_not_forgotten(
             return present(self, name)
 
         shaky.setattr(Directory, "present", fails)
-        job = yard.job()
-        taken.append(yard.scheduler.take(job, time.time()))
+        [head] = yard.scheduler.heads(0.0)
+        taken.append(yard.scheduler.take(head, 0.0))
         with pytest.raises(OSError, match="error"):
-            yard.scheduler.take(job, time.time())
-    yard.scheduler.reopen()
+            yard.scheduler.take(head, 0.0)
+    yard.scheduler.clean()
     assert [one.docid for one in taken if one is not None] == ["job.1"]
     assert [docid for _, docid in yard.step()] == ["job.2", "job.3"]
 
@@ -561,8 +584,8 @@ def test_result_that_cannot_be_written_now_is_written_when_all_is_well_again(
         with monkeypatch.context() as full:
             full.setattr(handoff, step, _die)
             with pytest.raises(OSError, match="died"):
-                yard.scheduler.settle()
-    yard.scheduler.reopen()
+                yard.settle()
+    yard.scheduler.clean()
     yard.step()
     results = yard.results()
     assert set(results) == {"job", "job.1"}

@@ -11,9 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import identify
 from queuedriver.claims.outcomes import cause_key, from_exception
-from queuedriver.driving.breaker import NO_STREAK, Streak, has_worked, in_a_row, pause_after
+from queuedriver.driving.breaker import (
+    NO_STREAK,
+    Breaker,
+    Streak,
+    has_worked,
+    in_a_row,
+    pause_after,
+)
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.life import Left
 from queuedriver.driving.plan import Quit, Seen, Wait, plan
@@ -23,7 +31,7 @@ from queuedriver.format.records import Counters, Failure, Registration
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from tests.openings import registrations
+from tests.openings import open_queue, registrations
 from tests.waiting import until
 
 BROKEN, OTHER = Streak("broken", 5), Streak("other", 5)
@@ -128,6 +136,74 @@ def test_stopped_stage_claims_nothing_and_a_drain_says_so() -> None:
 
 def test_nothing_is_claimed_while_it_is_made_sure() -> None:
     assert isinstance(plan(Seen(holding=True, candidate=True, drain=True)), Wait)
+
+
+# Two drivers, and who looks when
+
+
+class Suspicious:
+    """A driver's breaker, at an instant that is said."""
+
+    def __init__(self, queue: Queue, id: str) -> None:
+        self.now = 0.0
+        self.documents = 0
+        self.queue = open_queue(queue, (), driver=id, salt=id)
+        self.breaker = Breaker([self.queue], 6, lambda: self.now, lambda: None)
+        self.beats = Heartbeat(
+            Registration(id=id, salt=id, identity=identify(os.getpid()), started_at=0.0),
+            [self.queue.drivers],
+            lambda: ("busy", "", Counters(documents=self.documents)),
+        )
+        self.breaker.beats = [self.beats]
+        self.beats.write()
+
+    def fails(self, times: int, at: float) -> None:
+        self.now = at
+        for _ in range(times):
+            self.breaker.charged(self.queue, failure_of(ConnectionError("no answer")))
+
+    def looks(self, at: float) -> None:
+        self.now = at
+        self.breaker.look(at)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Suspicious, Suspicious]:
+    queue = Queue.open(tmp_path / "in", create=True)
+    return Suspicious(queue, "first"), Suspicious(queue, "last")
+
+
+def test_driver_that_looks_too_early_waits_for_what_another_has_found_out(
+    two: tuple[Suspicious, Suspicious], tmp_path: Path
+) -> None:
+    first, last = two
+    first.fails(6, at=0.0)
+    # What it had done it tells when it begins to make sure, too.
+    last.documents = 4
+    last.fails(3, at=0.01)
+    assert first.breaker.holds
+    assert last.breaker.holds
+    # The first one is late, on a busy machine.
+    last.looks(at=1.6)
+    assert not (tmp_path / "in/.queuedriver/breaker.json").exists()
+    first.looks(at=1.7)
+    assert not first.breaker.stops
+    last.looks(at=3.2)
+    assert not last.breaker.stops
+    assert not (tmp_path / "in/.queuedriver/breaker.json").exists()
+
+
+def test_drivers_that_all_fail_stop_when_nobody_has_found_anything_out(
+    two: tuple[Suspicious, Suspicious], tmp_path: Path
+) -> None:
+    first, last = two
+    first.fails(6, at=0.0)
+    last.fails(3, at=0.01)
+    for at in (1.6, 3.2):
+        first.looks(at)
+        last.looks(at)
+    assert first.breaker.trip is not None
+    assert last.breaker.trip == first.breaker.trip
 
 
 # Real drivers

@@ -88,6 +88,12 @@ NOW = 1000.0
         ),
         # There is some, and it is others'.
         (Seen(unfinished=1), Wait(SHORTEST_NAP, "other drivers have the rest")),
+        (Seen(unfinished=1, rest="no worker is there"), Wait(SHORTEST_NAP, "no worker is there")),
+        # Whatever seemed to wait.
+        (
+            Seen(rest="no worker is there", drain=True, empty_for=DRAINED_AFTER),
+            Quit("drained", "the queue is drained"),
+        ),
         (Seen(unfinished=1, done=True), Wait(SHORTEST_NAP, "other drivers have the rest")),
         (Seen(unfinished=1, drain=True), Wait(SHORTEST_NAP, "other drivers have the rest")),
         (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from watchdogd.slurm.elements import Element, count_tasks, key_of, read_elements
+from watchdogd.slurm.elements import Element, key_of, read_elements, tasks_of
 
 ANSWER = (Path(__file__).parent / "answers" / "22.05.json").read_bytes()
 KEY = "watchdogd-0123456789ab"
@@ -39,7 +39,9 @@ def test_of_all_jobs_those_of_the_pipeline_are_told() -> None:
         ("5_[1-5]", "ocr", 2, "pending", 5, "Priority"),
         ("4_[2-3]", "", 1, "pending", 2, "Resources"),
     ]
-    assert [el.job for el in found] == ["2", "3", "1", "6", "5", "4"]
+    assert [el.job for el in found] == ["1_1", "1_2", "1_3", "4_1", "5", "4"]
+    # The last of an array has the number of the array, by which scancel would mean all of it.
+    assert found[2].own == "1"
     assert found[0].node == "n1"
     assert found[0].ends_at - found[0].starts_at == 600
     assert found[4].starts_at > found[0].starts_at
@@ -74,7 +76,14 @@ def test_what_is_no_answer_is_an_error_and_no_cluster_without_elements(data: byt
     [("1-5", 5), ("3", 1), ("1,4,7-9", 5), ("1-9:2", 5), ("1-10%3", 10), ("", 0), ("1-...", 0)],
 )
 def test_the_tasks_that_are_pending_are_counted(tasks: str, count: int) -> None:
-    assert count_tasks(tasks) == count
+    assert len(tasks_of(tasks)) == count
+
+
+def test_to_take_away_what_is_pending_leaves_alone_what_runs_of_its_array() -> None:
+    pending = one(job_state="PENDING", array_task_id=None, array_task_string="2,5-6", job_id=10)
+    assert pending.jobs == ["10_2", "10_5", "10_6"]
+    assert one().jobs == ["10_2"]
+    assert one(array_job_id=0, array_task_id=None).jobs == ["12"]
 
 
 def test_two_elements_and_two_lives_of_one_have_different_hosts() -> None:
@@ -82,6 +91,12 @@ def test_two_elements_and_two_lives_of_one_have_different_hosts() -> None:
     assert one(restart_cnt=1).host == "10_2r1"
     # The ids of drivers have room for ten bytes: then it is the number of the task's own job.
     assert one(array_job_id=12345678, array_task_id=23, job_id=12345700).host == "12345700"
+
+
+def test_a_controller_that_does_not_answer_is_no_cluster_without_elements() -> None:
+    down = (Path(__file__).parent / "answers" / "22.05-down.json").read_bytes()
+    with pytest.raises(ValueError, match="squeue: Failed while looking for jobs"):
+        read_elements(down, KEY)
 
 
 def test_a_key_is_that_of_one_root() -> None:

@@ -344,6 +344,13 @@ def test_stage_is_paused_where_it_takes_from(root: Path) -> None:
     assert os.listdir(root / "urgent") == []
 
 
+def test_pause_of_a_stage_outlasts_that_of_the_whole_pipeline(root: Path) -> None:
+    (root / "urgent").mkdir()
+    (root / "urgent/PAUSE").write_bytes(control.MARK)
+    control.pause(str(root), ["urgent"])
+    assert (root / "urgent/PAUSE").read_bytes() == b""
+
+
 def test_two_requests_at_one_moment_are_two(root: Path) -> None:
     asked = {control.restart(str(root), "parse", 1_700_000_000_000_000) for _ in range(8)}
     # The salt has four digits, so that two may be alike; not all.

@@ -2,6 +2,8 @@
 
 import os
 import string
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.format.names import MAX_DRIVER_ID, check_driver_id
+from tests.testbed.fuse_mount import Faulty
+from tests.testbed.fuse_rules import Rule
+from tests.waiting import PATIENCE
 from watchdogd.driver_ids import (
     driver_id,
     local_directory,
@@ -19,6 +24,7 @@ from watchdogd.driver_ids import (
 from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME
 
 _HOSTS = st.text(string.ascii_letters + string.digits + ".-_", min_size=1, max_size=40)
+_ASK = "from watchdogd.driver_ids import state_directory; print(state_directory())"
 _STAGES = st.from_regex(r"[A-Za-z0-9_]+(-[A-Za-z0-9_]+)*", fullmatch=True).filter(
     lambda name: len(name) <= MAX_STAGE_NAME
 )
@@ -92,6 +98,21 @@ def test_root_that_is_reached_by_a_link_is_the_same(tmp_path: Path) -> None:
     roots = (str(tmp_path / "link"), str(tmp_path / "queues"))
     assert len({lock_path(root, "rose") for root in roots}) == 1
     assert len({local_directory(root, "rose") for root in roots}) == 1
+
+
+def test_home_that_does_not_answer_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Faulty(tmp_path / "disk", tmp_path / "home") as home:
+        monkeypatch.setenv("WATCHDOGD_STATE", str(home.path / "state"))
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        home.fail(Rule("*", hold=True))
+        asked = subprocess.Popen([sys.executable, "-c", _ASK], stdout=subprocess.PIPE, text=True)
+        try:
+            said, _ = asked.communicate(timeout=PATIENCE)
+        finally:
+            home.heal()
+    assert said.strip() == str(tmp_path / f"queuedriver-{os.getuid()}" / "watchdogd")
 
 
 def test_state_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

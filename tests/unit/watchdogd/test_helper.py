@@ -19,10 +19,10 @@ from watchdogd.helper import (
     PATIENCE_AT_START,
     RESTART_DEAD_AFTER,
     RESTART_EVERY,
-    SILENCE,
     Helper,
 )
 from watchdogd.helper_process import HelperProcess, begin
+from watchdogd.host import SILENCE
 from watchdogd.messages import Brief, Errands, Look, Message, QueueSeen, Read, to_line
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 

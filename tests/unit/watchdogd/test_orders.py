@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from watchdogd.orders import decode, encode, keep, order_of, read
+from watchdogd.orders import StageOrders, decode, encode, keep, read
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -46,14 +46,14 @@ def pipeline(*, adopt: bool = True) -> Pipeline:
 
 
 def order(one: Stage, **facts: Any) -> Any:
-    return replace(order_of(one, pipeline(), "rose", "/local", 1), **facts)
+    return replace(StageOrders(one, pipeline(), "rose", "/local").of(1), **facts)
 
 
 @given(one=STAGES, adopt=st.booleans(), serial=TEXTS, until=st.none() | FLOATS)
 def test_order_that_is_read_back_is_the_same(
     one: Stage, adopt: bool, serial: str, until: float | None
 ) -> None:
-    told = order_of(one, pipeline(adopt=adopt), "rose", "/local", 1, serial, until)
+    told = StageOrders(one, pipeline(adopt=adopt), "rose", "/local", until).of(1, serial)
     assert told.options.until == until
     assert decode(encode(told)) == told
     assert decode(encode(told)).settled == told.settled

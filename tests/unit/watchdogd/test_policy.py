@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.driving.time_left import OUT_OF_TIME
+from queuedriver.driving.plan import OUT_OF_TIME
 from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import (
     HEALTHY_AFTER,
@@ -224,7 +224,7 @@ def test_what_no_start_can_mend_is_not_started_again(code: int, documents: int) 
 
 
 @pytest.mark.parametrize("unhealthy", [0, 7, 9])
-@pytest.mark.parametrize("ended_for", ["restart", "unmanaged"])
+@pytest.mark.parametrize("ended_for", ["restart", "parting"])
 def test_what_was_restarted_has_no_past(unhealthy: int, ended_for: str) -> None:
     before = Past(state="crash-looped", unhealthy=unhealthy)
     assert remember(before, life(ended_for=ended_for, signal="SIGKILL"), STAGE, 0.0) == Past(
@@ -259,7 +259,7 @@ def test_after_recycling_and_reloading_it_is_started_at_once_and_nothing_is_coun
     assert past == Past(why=facts["word"], unhealthy=unhealthy)
 
 
-@pytest.mark.parametrize("word", ["quit", "drained", "done"])
+@pytest.mark.parametrize("word", ["quit", "done"])
 def test_what_left_as_it_was_told_is_stopped(word: str) -> None:
     past = remember(Past(unhealthy=3), life(word=word, exit_code=0), STAGE, 0.0)
     # Two seconds: until the watchdog has surely been told the cause, too.
@@ -343,10 +343,8 @@ _RUNS = st.builds(
             "quit",
             "reload",
             "recycled",
-            "drained",
             "done",
             "later",
-            "blocked",
             "failed",
             OUT_OF_TIME,
         ]
@@ -380,7 +378,7 @@ def test_whatever_a_run_was_the_slot_has_a_future(past: Past, run: Life, jitter:
 
 
 def seen(**facts: Any) -> Seen:
-    usual: dict[str, Any] = {"wanted": True, "alive": False, "past": BLANK, "hard": HARD}
+    usual: dict[str, Any] = {"unwanted": "", "alive": False, "past": BLANK, "hard": HARD}
     return Seen(**(usual | facts))
 
 
@@ -416,20 +414,22 @@ def seen(**facts: Any) -> Seen:
             Rest("waiting-fs", "disk full", NOW + 10),
         ),
         # Not while nobody wants it, or there is nothing to do.
-        ({"wanted": False}, Rest("stopped", "not wanted", None)),
-        ({"wanted": False, "fs_ok": False}, Rest("stopped", "not wanted", None)),
+        ({"unwanted": "scale"}, Rest("stopped", "fewer drivers are wanted", None)),
+        ({"unwanted": "scale", "fs_ok": False}, Rest("stopped", "fewer drivers are wanted", None)),
         (
-            {"wanted": False, "past": Past(state="crash-looped", not_before=NOW + 9)},
-            Rest("stopped", "not wanted", None),
+            {"unwanted": "scale", "past": Past(state="crash-looped", not_before=NOW + 9)},
+            Rest("stopped", "fewer drivers are wanted", None),
         ),
         (
-            {"work": False},
-            Rest("stopped", "its queues are done, or told to quit, or its time is up", None),
+            {"unwanted": "done"},
+            Rest("stopped", "its input queues are closed", None),
         ),
+        ({"idle": "quit"}, Rest("stopped", "told to quit", None)),
         (
-            {"work": False, "past": Past(state="stopped", why="it left as it was told")},
-            Rest("stopped", "it left as it was told", None),
+            {"idle": "done", "past": Past(state="stopped", why="it left as it was told")},
+            Rest("stopped", "its input queues are closed", None),
         ),
+        ({"idle": "10 s are left"}, Rest("stopped", "10 s are left", None)),
         # Not while the file system does not answer.
         ({"fs_ok": False}, Rest("waiting-fs", "the file system does not answer", None)),
         (
@@ -485,9 +485,15 @@ LOADING = {"started_at": NOW - 10, "ready_at": 0.0, "state": "starting"}
         ({"state": "recycled"}, "draining", "it is leaving", None),
         ({"left_at": NOW - 1}, "draining", "it is leaving", NOW - 1 + LEAVING),
         # It was asked to.
-        (on("leave", "scale"), "draining", "scale", DUE),
-        (on("leave", "restart") | {"began_at": NOW - 598}, "draining", "restart", NOW + 2),
-        (on("hurry", "stop") | {"wanted": False}, "draining", "stop", DUE),
+        (on("leave", "scale"), "draining", "fewer drivers are wanted", DUE),
+        (on("leave", "its watchdog has died"), "draining", "its watchdog has died", DUE),
+        (
+            on("leave", "restart") | {"began_at": NOW - 598},
+            "draining",
+            "another takes its place",
+            NOW + 2,
+        ),
+        (on("hurry", "stop") | {"unwanted": "scale"}, "draining", "the watchdog leaves", DUE),
         # The file system does not answer: hard limits stand still.
         ({"fs_ok": False}, "waiting-fs", "the file system does not answer", None),
         (
@@ -537,12 +543,12 @@ def test_a_living_driver_is_left_to_its_work(
         ({"memory": 1251} | on("stacks", HUNG), Ask("kill", MEMORY)),
         ({"memory": 1251, "began_at": NOW - 600}, Ask("kill", MEMORY)),
         # Not wanted.
-        ({"wanted": False}, Ask("leave", "not wanted")),
-        (LOADING | {"wanted": False}, Ask("leave", "not wanted")),
-        ({"wanted": False, "fs_ok": False}, Ask("leave", "not wanted")),
-        ({"wanted": False, "began_at": NOW - 600}, Ask("stacks", HUNG)),
+        ({"unwanted": "scale"}, Ask("leave", "scale")),
+        (LOADING | {"unwanted": "scale"}, Ask("leave", "scale")),
+        ({"unwanted": "scale", "fs_ok": False}, Ask("leave", "scale")),
+        ({"unwanted": "scale", "began_at": NOW - 600}, Ask("stacks", HUNG)),
         # It is leaving already; a second signal would only hurry it.
-        ({"wanted": False, "left_at": NOW}, Rest("draining", "it is leaving", NOW + LEAVING)),
+        ({"unwanted": "scale", "left_at": NOW}, Rest("draining", "it is leaving", NOW + LEAVING)),
     ],
 )
 def test_a_driver_is_asked_to_end(facts: dict[str, Any], action: Action) -> None:
@@ -557,8 +563,8 @@ def test_a_driver_is_asked_to_end(facts: dict[str, Any], action: Action) -> None
         (LOADING | {"started_at": NOW - 301}, START_UP, "it was not ready in time"),
         ({"left_at": NOW - LEAVING - 1}, LATE, "it did not leave"),
         # It was told to leave, and the ladder goes on from there.
-        ({"wanted": False}, "not wanted", "it did not leave"),
-        ({}, "not wanted", "it did not leave"),
+        ({"unwanted": "scale"}, "scale", "it did not leave"),
+        ({}, "scale", "it did not leave"),
     ],
 )
 def test_what_hangs_is_on_a_ladder_until_it_ends(
@@ -567,7 +573,7 @@ def test_what_hangs_is_on_a_ladder_until_it_ends(
     assert decide(live(**facts, **on(rung, why)), STAGE, NOW) == Rest("hung", sentence, DUE)
 
 
-@pytest.mark.parametrize("why", [HUNG, MEMORY, START_UP, LATE, "not wanted", "stop"])
+@pytest.mark.parametrize("why", [HUNG, MEMORY, START_UP, LATE, "scale", "stop"])
 def test_what_not_even_sigkill_ends_is_unkillable(why: str) -> None:
     found = decide(live(**on("stuck", why)), STAGE, NOW)
     assert isinstance(found, Rest)
@@ -612,7 +618,7 @@ def test_without_limits_nothing_is_too_long_or_too_large() -> None:
 
 _SEEN = st.builds(
     Seen,
-    wanted=st.booleans(),
+    unwanted=st.sampled_from(["", "scale", "stop"]),
     alive=st.booleans(),
     past=_PASTS,
     started_at=st.floats(NOW - 2000, NOW),
@@ -622,11 +628,11 @@ _SEEN = st.builds(
     left_at=st.just(0.0) | st.floats(NOW - 1000, NOW),
     memory=st.integers(0, 2000),
     rung=st.sampled_from(["run", "leave", "hurry", "stacks", "terminate", "kill", "stuck"]),
-    asked_for=st.sampled_from([HUNG, LATE, MEMORY, START_UP, "not wanted", "stop"]),
+    asked_for=st.sampled_from([HUNG, LATE, MEMORY, START_UP, "scale", "stop"]),
     asked_at=st.floats(NOW - 1000, NOW),
     due_at=st.floats(NOW, NOW + 1000, exclude_min=True),
     fs_ok=st.booleans(),
-    work=st.booleans(),
+    idle=st.sampled_from(["", "done", "2 min are left"]),
 )
 
 
@@ -644,14 +650,14 @@ def test_nothing_is_asked_twice_and_every_rest_has_an_end_ahead(facts: Seen) -> 
         assert not isinstance(decide(after, STAGE, NOW), Withdraw)
     elif isinstance(action, Start):
         assert not facts.alive
-        assert (facts.wanted, facts.work, facts.fs_ok) == (True, True, True)
+        assert (facts.unwanted, facts.idle, facts.fs_ok) == ("", "", True)
     else:
         assert action.until is None or action.until > NOW
 
 
 @given(facts=_SEEN)
 def test_an_unwanted_driver_is_leaving_or_on_its_way_to_its_end(facts: Seen) -> None:
-    facts = msgspec.structs.replace(facts, wanted=False, alive=True)
+    facts = msgspec.structs.replace(facts, unwanted="scale", alive=True)
     action = decide(facts, STAGE, NOW)
     if isinstance(action, Withdraw):
         action = decide(msgspec.structs.replace(facts, rung="run"), STAGE, NOW)

@@ -11,8 +11,9 @@ import pytest
 from queuedriver.claims.liveness import identify
 from tests.disks import Disk
 from tests.waiting import until
+from watchdogd.host import answers
 from watchdogd.report import HostReport, decode
-from watchdogd.report_file import answers, local_reports, note_file, read_saved, save
+from watchdogd.report_file import local_reports, note_file, read_saved, save
 
 FILE = "/hung/pipeline.toml"
 

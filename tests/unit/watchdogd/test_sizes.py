@@ -51,7 +51,7 @@ def drivers(loads: list[Load], room: Room, split: dict[str, int]) -> list[int]:
         (load("a", (2, 4), asked=0), {"a": 2}, Size(0, 0)),
         # Whoever is told to leave outdoes operators.
         (load("a", 3, asked=9, unwanted="stop"), {"a": 2}, Size(0, 0, "stop")),
-        (running(load("a", 3, unwanted="unmanaged"), 1, 2), {}, Size(0, 0, "unmanaged")),
+        (running(load("a", 3, unwanted="parting"), 1, 2), {}, Size(0, 0, "parting")),
         # Nothing is known yet: adopted drivers stay as they are, and there are no others.
         (running(load("a", (1, 8)), 2, 3), {}, Size(3, 3)),
         (load("a", (1, 8)), {}, Size(0, 0)),
@@ -108,8 +108,14 @@ def test_operators_share_what_the_others_leave_and_whoever_asks_for_less_comes_f
     assert {name: size.drivers for name, size in found.items()} == {"a": 5, "b": 2, "c": 3}
     assert found["a"].scarce == "there is no room for 50: one takes 100 B, of 1 kB for all"
     assert found["c"].scarce == ""
-    # One at least, whatever there is.
-    assert drivers([heavy("a", 0, asked=5)], Room(memory=10), {}) == [1]
+    # One at least of what was admitted so.
+    assert drivers([heavy("a", (0, 2), asked=5)], Room(memory=10), {}) == [1]
+
+
+def test_stage_without_drivers_in_the_file_gets_none_that_there_is_no_room_for() -> None:
+    found = sizes([heavy("a", 0, asked=1)], Room(memory=10), {})["a"]
+    assert (found.drivers, found.slots) == (0, 0)
+    assert found.scarce == "there is no room for 1: one takes 100 B, of 10 B for all"
 
 
 def test_what_is_loaded_once_is_counted_once() -> None:
@@ -143,7 +149,7 @@ def test_a_driver_that_never_leaves_keeps_nobody_from_being_moved() -> None:
     stuck = running(heavy("a", (1, 4), backlog=1, service=1.0), 1, stuck=(3,))
     stuck = msgspec.structs.replace(stuck, alive=2)
     busy = running(heavy("b", (1, 8), backlog=9000, service=1.0), 1)
-    found = move([stuck, busy], Room(memory=1000), {"a": 1, "b": 1}, 30.0)
+    found = move([stuck, busy], Room(memory=1000), {"a": 1, "b": 1}, 30.0, 30.0)
     assert found is not None
     assert found.to == "b"
 
@@ -187,7 +193,7 @@ def loads_of(draw: st.DrawFn) -> list[Load]:
                 min=least,
                 max=least + draw(st.integers(0, 5)),
                 asked=draw(st.none() | st.integers(0, 20) | st.just(9999)),
-                unwanted=draw(st.sampled_from(["", "", "", "stop", "unmanaged"])),
+                unwanted=draw(st.sampled_from(["", "", "", "stop", "parting"])),
                 alive=len(there),
                 last=max(there[: draw(st.integers(0, 6))], default=0),
                 stuck=tuple(there[: draw(st.integers(0, 2))]),
@@ -238,7 +244,7 @@ def test_split_is_complete_and_a_move_keeps_it_within_what_the_file_says(
     wanted = {one.stage for one in loads if not one.unwanted}
     assert wanted <= split.keys() <= {one.stage for one in loads}
     known = [one for one in loads if one.stage in split]
-    found = move(known, room, split, waited)
+    found = move(known, room, split, waited, 30.0)
     if found is None:
         return
     after = moved(split, found)

@@ -17,7 +17,7 @@ from queuedriver.driving.live_status import Board
 from tests.children import end_of
 from tests.waiting import until
 from watchdogd.children import Child, Children, Exit, Rung
-from watchdogd.orders import decode, encode, order_of
+from watchdogd.orders import StageOrders, decode, encode
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.policy import HUNG, LATE, LEAVING_TAKES, MEMORY, Past, Seen
 from watchdogd.slot import Slot
@@ -40,7 +40,7 @@ class Place:
         self.told: list[tuple[str, str]] = []
         # Of what was told last.
         self.more: dict[str, Any] = {}
-        order = order_of(STAGE, PIPELINE, "rose", str(directory), 1)
+        order = StageOrders(STAGE, PIPELINE, "rose", str(directory)).of(1)
         self.slot = Slot("one", 1, order, self._say)
         self.slot.unwanted = ""
         self.theirs = Board.create(self.path)
@@ -75,7 +75,7 @@ class Place:
 
     def follow(self, now: float, hard: float | None = None, *, fs_ok: bool = True) -> None:
         """Do what is to be done; nothing is started."""
-        self.slot.follow(STAGE, self.slot.seen(hard, fs_ok=fs_ok, work=True), now)
+        self.slot.follow(STAGE, self.slot.seen(hard, fs_ok=fs_ok, idle=""), now)
 
     @property
     def rung(self) -> str:
@@ -84,7 +84,7 @@ class Place:
 
     @property
     def seen(self) -> Seen:
-        return self.slot.seen(None, fs_ok=True, work=True)
+        return self.slot.seen(None, fs_ok=True, idle="")
 
 
 @pytest.fixture
@@ -220,13 +220,13 @@ def unwanted(why: str) -> Callable[[Place], None]:
         ([asked("kill", MEMORY)], 1),
         ([asked("kill", LATE)], 1),
         ([asked("kill", MEMORY), unwanted("scale")], 1),
-        ([unwanted("scale"), asked("leave", "not wanted")], 0),
-        ([unwanted("stop"), asked("leave", "not wanted")], 0),
+        ([unwanted("scale"), asked("leave", "scale")], 0),
+        ([unwanted("stop"), asked("leave", "scale")], 0),
         ([unwanted("stop"), asked("kill", LATE)], 0),
         ([unwanted("stop"), asked("hurry", "stop")], 0),
         # Scaled down, and up again before it has left.
-        ([asked("leave", "not wanted")], 0),
-        ([unwanted("restart"), asked("leave", "not wanted")], 0),
+        ([asked("leave", "scale")], 0),
+        ([unwanted("restart"), asked("leave", "scale")], 0),
         ([unwanted("restart"), asked("kill", LATE)], 0),
         ([unwanted("restart"), asked("kill", HUNG)], 1),
     ],
@@ -251,7 +251,7 @@ def test_hard_limit_stands_still_while_the_file_system_does(place: Place) -> Non
     place.look(100.0)
     # Loading, too.
     place.look(110.0, 10.0, fs_ok=False)
-    assert place.slot.seen(None, fs_ok=False, work=True).started_at == 110.0
+    assert place.slot.seen(None, fs_ok=False, idle="").started_at == 110.0
     place.theirs.ready(111.0)
     place.theirs.began("a", 112.0)
     place.look(113.0)
@@ -294,7 +294,7 @@ def test_hurried_driver_gets_a_second_wish_once_it_has_had_the_first(place: Plac
     place.live()
     # Not before the policy has asked it to leave.
     assert place.slot.hurry(150.0) == float("inf")
-    asked("leave", "not wanted")(place)
+    asked("leave", "scale")(place)
     again = place.slot.hurry(150.1)
     assert 150.1 < again < 151.0
     place.slot.hurry(again)

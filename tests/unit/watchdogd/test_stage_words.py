@@ -71,7 +71,7 @@ def test_word_comes_with_its_fact_and_goes_with_it_whatever_else_holds_below(row
 def test_each_fact_counts_for_the_drivers_though_another_gives_the_word(row: Row) -> None:
     for other in ROWS:
         facts = holding(row.word, other.word)
-        assert facts.has_drivers is (row.drivers and other.drivers)
+        assert bool(facts.without_drivers) is not (row.drivers and other.drivers)
         assert facts.has_work is (row.work and other.work)
     # Without drivers nothing of what waits is work for more of them.
     assert row.drivers or not row.work
@@ -79,7 +79,7 @@ def test_each_fact_counts_for_the_drivers_though_another_gives_the_word(row: Row
 
 def test_stage_of_which_nothing_holds_has_its_drivers_and_its_work() -> None:
     facts = StageFacts()
-    assert (facts.word, facts.has_drivers, facts.has_work) == (("", ""), True, True)
+    assert (facts.word, facts.without_drivers, facts.has_work) == (("", ""), "", True)
 
 
 def test_page_of_states_has_the_words_and_prints_the_table() -> None:

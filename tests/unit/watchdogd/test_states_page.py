@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from watchdogd import children
 from watchdogd.pipeline.model import Drivers, Stage
-from watchdogd.policy import HUNG, Ask, Past, Rest, Seen, Start, Withdraw, decide
+from watchdogd.policy import HUNG, UNWANTED, Ask, Past, Rest, Seen, Start, Withdraw, decide
 
 PAGE = Path(__file__).parents[3] / "docs/states.rst"
 NOW = 1000.0
@@ -22,7 +22,7 @@ STAGE = Stage(
     max_memory=1000,
 )
 
-_EMPTY = Seen(alive=False, wanted=True, past=Past())
+_EMPTY = Seen(alive=False, unwanted="", past=Past())
 _READY = replace(_EMPTY, alive=True, state="ready", started_at=NOW - 90, ready_at=NOW - 80)
 _BUSY = replace(_READY, state="busy", began_at=NOW - 10, hard=60.0)
 _LATE = replace(_BUSY, began_at=NOW - 70)
@@ -43,8 +43,8 @@ PLACES = {
 # What comes, and how much later it is looked at again.
 EVENTS: dict[str, tuple[dict[str, Any], float]] = {
     "nothing": ({}, 0.0),
-    "not wanted any more": ({"wanted": False}, 0.0),
-    "its queues are done": ({"work": False}, 0.0),
+    "not wanted any more": ({"unwanted": "scale"}, 0.0),
+    "its queues are done": ({"unwanted": "done", "idle": "done"}, 0.0),
     "the file system is lost": ({"fs_ok": False}, 0.0),
     "it is ready": ({"began_at": 0.0, "state": "ready", "ready_at": NOW}, 0.0),
     "it takes too much memory": ({"memory": 10_000}, 0.0),
@@ -92,6 +92,13 @@ def table() -> str:
 
 def test_page_has_the_table_of_what_is_done_about_a_driver() -> None:
     assert table() in PAGE.read_text()
+
+
+def test_page_says_why_a_driver_is_not_wanted_as_the_watchdog_does() -> None:
+    _, stopped = PAGE.read_text().split(".. _state-stopped:")
+    _, table, _ = stopped.split(f"\n{'=' * 56}  ")[:3]
+    rows = [row.split("  ")[0] for row in table.splitlines()[1:]]
+    assert rows == [*UNWANTED.values()]
 
 
 @pytest.mark.parametrize("place", PLACES)

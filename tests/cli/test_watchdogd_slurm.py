@@ -1,0 +1,211 @@
+"""`watchdogd slurm`, with programs that stand in for Slurm's; tests/slurm has the real ones."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from queuedriver.operating.queue import Queue
+from tests.cli import pipelines
+from tests.cli.queues import Called
+from tests.slurm_double import SlurmDouble, slurm
+
+__all__ = ["slurm"]
+Capsys = pytest.CaptureFixture[str]
+TEXT = """
+[pipeline]
+name = "serif"
+[slurm]
+nodes = { min = 0, max = 8 }
+[[stage]]
+name = "parse"
+command = "cat"
+memory = "1 GB"
+[[stage]]
+name = "ocr"
+command = "cat"
+slurm = { per = "driver", gres = "gpu:1", nodes = { min = 0, max = 4 } }
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "serif.toml"
+    path.write_text(TEXT)
+    return path
+
+
+def call(capsys: Capsys, *words: str | Path) -> Called:
+    return pipelines.call(capsys, "slurm", *words)
+
+
+def tasks(slurm: SlurmDouble) -> list[str]:
+    return [job["array_task_string"] for job in slurm.jobs]
+
+
+def test_check_shows_what_is_asked_for_and_what_nobody_says(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    called = call(capsys, "check", file)
+    assert called.code == 0
+    assert "ocr does not say memory" in called.err
+    rows = [line.split() for line in called.out.splitlines()]
+    assert [row[0] for row in rows] == ["ELEMENTS", "nodes", "ocr"]
+    assert "gpu:1" in rows[2]
+    assert slurm.jobs == []
+
+
+def test_check_names_all_that_the_cluster_does_not_have(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    slurm.mark("refuse", "allocation failure: no node is like that")
+    called = call(capsys, "check", file)
+    assert called.code == 78
+    told = [line.partition(": allocation failure")[0] for line in called.err.splitlines()[1:]]
+    # Each part is tried alone.
+    assert told == [
+        "watchdogd: nodes: drivers times memory = 1.11 GB",
+        "watchdogd: nodes: drivers times cpus = 1",
+        "watchdogd: ocr: [stage.slurm] gres = gpu:1",
+        "watchdogd: ocr: drivers times cpus = 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("partition", "time", "code"), [("", "36 h", 0), ("", "37 h", 78), ("long", "999 h", 0)]
+)
+def test_check_names_a_time_that_would_be_pending_for_ever(
+    partition: str, time: str, code: int, file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    said = f'[slurm]\ntime = "{time}"\n' + (f'partition = "{partition}"\n' if partition else "")
+    file.write_text(TEXT.replace("[slurm]\n", said))
+    called = call(capsys, "check", file)
+    assert called.code == code
+    words = "time = 1-13:00:00: jobs may take 1-12:00:00 there at most"
+    assert (words in called.err) == bool(code)
+
+
+def test_a_file_that_says_nothing_of_slurm_is_told_what_to_add(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text('[[stage]]\nname = "a"\ncommand = "cat"\n')
+    called = call(capsys, "start", path)
+    assert called.code == 78
+    assert "has no [slurm]" in called.err
+
+
+def test_scripts_can_be_read_and_nothing_is_submitted(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    called = call(capsys, "start", file, "--dry-run", "--nodes", "3", "--time", "2h", "--drain")
+    assert called.code == 0
+    assert called.out.startswith("#!/bin/bash\n")
+    assert "#SBATCH --array=1-3\n" in called.out
+    assert "#SBATCH --time=0-02:00:00\n" in called.out
+    assert " --drain " in called.out
+    assert called.out.count("#!/bin/bash") == 1
+    assert slurm.jobs == []
+    assert not (file.parent / "queues").exists()
+
+
+def test_start_submits_what_is_missing_once_however_often_it_is_typed(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    called = call(capsys, "start", file, "--nodes", "3", "ocr=2")
+    assert (called.code, called.err) == (
+        0,
+        "watchdogd: submitted 3 elements for nodes: job 100\n"
+        "watchdogd: submitted 2 elements for ocr: job 101\n",
+    )
+    assert tasks(slurm) == ["1-3", "1-2"]
+    _later(file)
+    called = call(capsys, "start", file, "--nodes", "4")
+    assert tasks(slurm) == ["1-3", "1-2", "1-1"]
+    _later(file)
+    assert "none are missing: 6 elements" in call(capsys, "start", file, "--nodes", "4").err
+    script = file.parent / "queues/.watchdogd/slurm/1.sh"
+    assert "#SBATCH --array=1-3\n" in script.read_text()
+
+
+def _later(file: Path) -> None:
+    """Let ten seconds pass, as the file system's clock has it."""
+    for path in (file.parent / "queues/.watchdogd/slurm").iterdir():
+        at = path.stat().st_mtime - 11
+        os.utime(path, (at, at))
+
+
+def test_start_submits_by_what_waits_and_put_says_what_to_type(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    called = call(capsys, "start", file)
+    assert "none are missing" in called.err
+    with Queue.open(file.parent / "queues/input", create=True) as queue:
+        queue.submit("d", b"x")
+        # As `put` and `why` do.
+        assert queue.notice() == ""
+        _later(file)
+        called = call(capsys, "start", file)
+        assert "submitted 1 element for nodes" in called.err
+        _later(file)
+        call(capsys, "start", file, "--nodes", "1")
+        assert queue.notice() == "waits for Slurm: 2 elements pending (Priority)"
+        slurm.say([])
+        queue.set_control("PAUSE", wanted=True)
+        _later(file)
+        call(capsys, "start", file)
+        assert queue.notice().startswith("nothing runs; watchdogd slurm start ")
+
+
+def test_after_a_stop_cron_starts_nothing_and_a_person_does(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    call(capsys, "start", file, "--nodes", "2")
+    _later(file)
+    called = call(capsys, "stop", file)
+    assert "2 elements told to leave" in called.err
+    assert slurm.lines("cancelled") == ["--state=PENDING 100_1 100_2"]
+    slurm.say([])
+    _later(file)
+    called = call(capsys, "start", file, "--nodes", "2", "--unless-stopped")
+    assert (called.code, slurm.jobs) == (0, [])
+    call(capsys, "start", file, "--nodes", "2")
+    assert tasks(slurm) == ["1-2"]
+
+
+def test_scale_takes_away_what_is_pending_and_too_much(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    call(capsys, "start", file, "--nodes", "5")
+    _later(file)
+    assert call(capsys, "scale", file, "2").code == 0
+    assert slurm.lines("cancelled") == ["--state=PENDING 100_3 100_4 100_5"]
+    assert "no elements are for stage 'values'" in call(capsys, "scale", file, "values=2").err
+    assert call(capsys, "scale", file, "two").code == 2
+
+
+@pytest.mark.parametrize("words", [("status",), ("start", "--nodes", "1")])
+def test_where_slurm_does_not_answer_that_is_said(
+    words: tuple[str, ...], file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    call(capsys, "start", file, "--nodes", "0")
+    slurm.say([])
+    _later(file)
+    slurm.mark("silent")
+    called = call(capsys, words[0], file, *words[1:])
+    assert called.code == (0 if words == ("status",) else 69)
+    assert "Unable to contact slurm controller" in called.out + called.err
+
+
+def test_status_shows_what_waits_and_why_beside_the_queues(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    call(capsys, "start", file, "--nodes", "5")
+    _later(file)
+    called = call(capsys, "status", file)
+    assert "100_[1-5]         5 pending                   Priority" in called.out
+    assert "waits for Slurm: 5 elements pending (Priority)" in called.out
+    assert "STAGE  STATE  WAITING" in called.out
+    told = pipelines.call(capsys, "status", file).out
+    assert "waits for Slurm: 5 elements pending (Priority)" in told
+    assert "start it with watchdogd slurm start" in told

@@ -1,0 +1,193 @@
+"""Slurm starts watchdogs, and takes them away in all its ways: each document comes out once, and
+none is charged for it.
+
+Each scene has a Slurm of its own, with two nodes.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from queuedriver.format import names
+from tests.slurm.elements import BY_THE_WORK, PATIENCE, Elements
+from tests.testbed.slurm.cluster import Cluster
+from tests.waiting import until
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path / "slurm") as cluster:
+        yield cluster
+
+
+def test_two_elements_take_500_documents_through_three_stages(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    yard = Elements(cluster, tmp_path / "yard", more=BY_THE_WORK)
+    yard.put(500, 0.02, 0, 0.02)
+    yard.command("start", "--nodes", "2", "--drain")
+    until(lambda: yard.elements() == ["RUNNING"] * 2, "both run", PATIENCE)
+    assert set(cluster.node_states().values()) == {"allocated"}
+    yard.wait_until_ended()
+    assert yard.ended_as() == {"COMPLETED": 2}
+    yard.check_all_came_out_once()
+
+
+def test_elements_come_with_the_work_and_leave_when_there_is_none(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    yard = Elements(cluster, tmp_path / "yard", more=BY_THE_WORK)
+    yard.put(20, 0.1)
+    yard.command("start")
+    yard.wait_for_results(5)
+    assert yard.elements() == ["RUNNING"]
+    # Much more than one element does in its five seconds.
+    yard.put(200, 0.3, name="e")
+    until(lambda: yard.elements() == ["RUNNING"] * 2, "another one comes", PATIENCE)
+    until(lambda: yard.command("status").count(" running ") == 2, "its status is told", PATIENCE)
+    yard.wait_for_results(220)
+    yard.wait_until_ended()
+    yard.check_all_came_out_once()
+
+
+def test_elements_that_are_told_to_stop_finish_what_they_have(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    yard = Elements(cluster, tmp_path / "yard", grace="2 min", more=BY_THE_WORK)
+    yard.put(2, 0, 0, "gate")
+    yard.command("start", "--nodes", "2")
+    until(lambda: "".join(yard.workers()).count("-results-") == 2, "both have one", PATIENCE)
+    # By then Slurm was asked again, and the elements have looked whether they are to stop.
+    assert yard.command("stop") == "watchdogd: 2 elements told to leave\n"
+    assert yard.elements() == ["RUNNING"] * 2
+    yard.open_gate()
+    yard.wait_until_ended()
+    assert yard.ended_as() == {"COMPLETED": 2}
+    yard.check_all_came_out_once()
+
+
+def test_element_that_is_requeued_amid_documents_charges_none(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    yard = Elements(cluster, tmp_path / "yard")
+    yard.put(300, 0.03, 0, 0.03)
+    job = yard.start("--drain")
+    yard.wait_for_results(20)
+    cluster.slurm("scontrol", "requeue", f"{job}_1")
+    begun = yard.wait_until_begun(3)
+    assert f"{job}_1r1" in {host for _, host in begun}
+    yard.wait_until_ended()
+    assert yard.ended_as(job) == {"COMPLETED": 2}
+    yard.check_all_came_out_once()
+
+
+def test_elements_that_are_cancelled_leave_all_documents_to_the_next(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    yard = Elements(cluster, tmp_path / "yard")
+    yard.put(200, 0.03, 0, 0.03)
+    first = yard.start()
+    yard.wait_for_results(20)
+    cluster.slurm("scancel", str(first))
+    yard.wait_until_ended()
+    assert yard.ended_as(first) == {"CANCELLED": 2}
+    yard.check_nobody_left()
+    yard.check_none_charged()
+    yard.start("--drain")
+    yard.wait_until_ended()
+    yard.check_all_came_out_once()
+
+
+def test_documents_that_outlast_the_kill_of_their_element_are_not_charged(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Slurm kills what is left of an element after some seconds, watchdog and drivers at once; and
+    another one on that node, which sees that their processes are gone, takes back what they had."""
+    yard = Elements(cluster, tmp_path / "yard", grace="1 min")
+    first = yard.start(options=["--nodelist=n1"], elements=1)
+    yard.wait_until_begun(1)
+    yard.put(2, "gate")
+    until(lambda: yard.states() == {names.WORKING: 2}, "documents are being processed")
+    second = yard.start(options=["--nodelist=n1"], elements=1)
+    yard.wait_until_begun(2)
+    held = yard.workers()
+    cluster.slurm("scancel", str(first))
+    until(lambda: len(yard.workers() - held) == 2, "the other has taken them", PATIENCE)
+    yard.check_none_charged()
+    cluster.slurm("scancel", str(second))
+    yard.wait_until_ended()
+    yard.check_nobody_left()
+
+
+def test_elements_whose_time_is_over_charge_none(cluster: Cluster, tmp_path: Path) -> None:
+    """One is told some seconds before, by a signal to its watchdog alone; the other is ended at
+    once. Slurm looks every 30 seconds whose time is over, and counts in minutes."""
+    yard = Elements(cluster, tmp_path / "yard")
+    yard.put(4, "gate")
+    told = yard.start(elements=1, options=["--time=1"])
+    ended = yard.start(elements=1, options=["--time=10"])
+    until(lambda: yard.states() == {names.WORKING: 4}, "both have documents", PATIENCE)
+    cluster.slurm("scontrol", "update", f"JobId={ended}", "EndTime=now+1")
+    yard.wait_until_ended()
+    assert (yard.ended_as(told), yard.ended_as(ended)) == ({"COMPLETED": 1}, {"TIMEOUT": 1})
+    yard.check_nobody_left()
+    yard.check_none_charged()
+    yard.open_gate()
+    yard.start("--drain")
+    yard.wait_until_ended()
+    yard.check_all_came_out_once()
+
+
+def test_node_that_lost_power_costs_no_document(cluster: Cluster, tmp_path: Path) -> None:
+    yard = Elements(cluster, tmp_path / "yard")
+    yard.put(300, 0.03, 0, 0.03)
+    job = yard.start("--drain")
+    yard.wait_for_results(20)
+    (node, _), _ = yard.wait_until_begun(2)
+    cluster.kill_node(node)
+    yard.wait_until_begun(3)
+    # That it is gone for certain, only an operator knows; drivers wait for the end of its lease.
+    yard.give_up_the_silent()
+    yard.wait_until_ended()
+    cluster.start_node(node)
+    assert yard.ended_as(job) == {"COMPLETED": 2}
+    yard.check_all_came_out_once()
+
+
+def test_element_that_slurm_starts_again_while_the_first_goes_on_takes_no_document_twice(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A node that is cut off: Slurm is no fence."""
+    yard = Elements(cluster, tmp_path / "yard")
+    job = yard.start(elements=1)
+    ((node, host),) = yard.wait_until_begun(1)
+    yard.put(40, 0.2)
+    yard.wait_for_results(1)
+    cluster.cut(node)
+    _, (other, heir) = yard.wait_until_begun(2)
+    assert (other != node, heir) == (True, f"{host}r1")
+    zombie = cluster.processes(node)
+    assert any("watchdogd.programs.driver" in words for words in zombie.values())
+    # Both are at work, on the same queues.
+    yard.put(60, 0.2, name="e")
+    until(lambda: len(yard.workers()) > 2, "drivers of both process documents")
+    yard.wait_for_results(100)
+    yard.check_results()
+    cluster.join(node)
+    until(lambda: not cluster.processes(node), "Slurm ends the zombie", 90)
+    cluster.slurm("scancel", str(job))
+    yard.wait_until_ended()
+    yard.check_all_came_out_once()
+
+
+def test_controller_that_is_away_and_back_is_not_missed(cluster: Cluster, tmp_path: Path) -> None:
+    yard = Elements(cluster, tmp_path / "yard")
+    yard.put(300, 0.03, 0, 0.03)
+    job = yard.start("--drain")
+    yard.wait_for_results(20)
+    with cluster.controller_down():
+        yard.wait_for_results(300)
+    yard.wait_until_ended()
+    assert yard.ended_as(job) == {"COMPLETED": 2}
+    yard.check_all_came_out_once()

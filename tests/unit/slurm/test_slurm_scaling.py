@@ -1,0 +1,122 @@
+"""How many elements there are to be, and which may leave."""
+
+import pytest
+
+from watchdogd.pipeline.model import Drivers
+from watchdogd.pipeline.read import parse
+from watchdogd.report import DriverReport, HostReport, StageReport
+from watchdogd.slurm.request import requests
+from watchdogd.slurm.scaling import Idle, Work, may_leave, wanted, works_of
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("works", "number"),
+    [
+        # Nothing waits.
+        ([Work(0, 10.0, 4)], 0),
+        # 1,000 documents of 10 s on 4 drivers take 2,500 s.
+        ([Work(1000, 10.0, 4)], 1),
+        ([Work(10_000, 10.0, 4)], 7),
+        # The slowest stage counts.
+        ([Work(10_000, 10.0, 4), Work(10_000, 60.0, 8)], 20),
+        # Nobody knows how long one takes: one element finds out.
+        ([Work(10_000, None, 4)], 1),
+        ([Work(10**9, 10.0, 4)], 20),
+    ],
+)
+def test_as_many_as_do_what_waits_within_the_target(works: list[Work], number: int) -> None:
+    assert wanted(works, Drivers(0, 20), HOUR) == number
+
+
+def test_never_fewer_than_the_least() -> None:
+    assert wanted([Work(0, 1.0, 1)], Drivers(2, 20), HOUR) == 2
+
+
+TEXT = """
+[slurm]
+nodes = { min = 0, max = 9 }
+[[stage]]
+name = "read"
+call = "a:b"
+drivers = { min = 1, max = 4 }
+[[stage]]
+name = "ocr"
+call = "a:b"
+[stage.slurm]
+per = "driver"
+"""
+
+
+def host(name: str, read: int, service: float | None, ocr: float | None = None) -> HostReport:
+    return HostReport(
+        host=name,
+        pid=1,
+        identity=None,  # type: ignore[arg-type]
+        started_at=0.0,
+        at=0.0,
+        stages=(
+            StageReport(name="read", wanted=read, service=service),
+            StageReport(name="ocr", service=ocr),
+        ),
+    )
+
+
+def test_work_is_what_waits_for_a_stage_and_upstream_at_the_pace_of_all_hosts() -> None:
+    pipeline = parse(TEXT, "p.toml", "/p.toml")[0]
+    nodes, ocr = requests(pipeline)
+    reports = [host("1_1", 4, 2.0), host("1_2", 2, 4.0), host("2_1", 0, None, 30.0)]
+    unfinished = {"input": 100, "read": 7}
+    assert works_of(pipeline, nodes, unfinished, reports) == [Work(100, 3.0, 3.0)]
+    assert works_of(pipeline, ocr, unfinished, reports) == [Work(107, 30.0, 1)]
+    # Nobody has ever said anything: as the file says.
+    assert works_of(pipeline, nodes, unfinished, []) == [Work(100, None, 4)]
+
+
+BOUNDS = Drivers(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("here", "leaving", "idle", "leaves"),
+    [
+        (["a", "b"], [], True, True),
+        (["a", "b"], [], False, False),
+        # Another has said so first.
+        (["a", "b"], ["b"], True, False),
+        (["a"], [], True, False),
+        # More than there are to be.
+        (["a", "b", "c", "d"], [], False, True),
+        (["a", "b", "c", "d"], ["d"], False, False),
+        # What has gone since does not count twice.
+        (["a", "b", "c"], ["x", "c"], True, True),
+    ],
+)
+def test_one_leaves_while_enough_are_left(
+    here: list[str], leaving: list[str], idle: bool, leaves: bool
+) -> None:
+    assert may_leave(here, leaving, "a", BOUNDS, idle=idle) is leaves
+
+
+def report(*drivers: tuple[str, str, int]) -> HostReport:
+    found = tuple(
+        DriverReport(name="p-1", id="p-1", stage="p", state=state, document=docid, documents=done)
+        for state, docid, done in drivers
+    )
+    one = host("a", 0, None)
+    return HostReport(
+        host=one.host, pid=1, identity=one.identity, started_at=0.0, at=0.0, drivers=found
+    )
+
+
+def test_an_element_is_idle_for_as_long_as_no_driver_has_had_anything_to_do() -> None:
+    idle = Idle()
+    assert idle.see(report(("busy", "d", 0), ("ready", "", 0)), 10.0) == 0.0
+    assert idle.see(report(("ready", "", 1), ("ready", "", 0)), 20.0) == 0.0
+    assert idle.see(report(("ready", "", 1), ("ready", "", 0)), 50.0) == 30.0
+    # A short document between two looks.
+    assert idle.see(report(("ready", "", 2), ("ready", "", 0)), 60.0) == 0.0
+    assert idle.see(report(("ready", "", 2), ("stopped", "", 0)), 65.0) == 5.0
+    # What starts, or is full behind, waits for something.
+    assert idle.see(report(("starting", "", 2), ("blocked", "", 0)), 70.0) == 0.0
+    assert idle.see(None, 90.0) == 0.0
