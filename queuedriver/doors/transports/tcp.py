@@ -59,12 +59,23 @@ _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 _BROKEN = select.EPOLLHUP | select.EPOLLERR
 
 
+def _address(sock: socket.socket) -> str:
+    """Return where the other side is; empty when it is gone already, or not reached yet."""
+    try:
+        found = sock.getpeername()
+    except OSError:
+        return ""
+    return f"{found[0]}:{found[1]}"
+
+
 class _Connection:
     """One socket: what is to be written, and how far it has come."""
 
     def __init__(self, sock: socket.socket, peer: bytes) -> None:
         self.socket = sock
         self.peer = peer
+        # Where the other side is; of who has hung up the kernel does not know it any more.
+        self.address = _address(sock)
         self.fd = sock.fileno()
         self.unsent = bytearray()
         # Whether it is made.
@@ -330,18 +341,14 @@ class Listener(_Tcp):
 
     def _lost(self, one: _Connection, why: str) -> Iterator[Arrival]:
         if not (one.open or one.dropped):
-            host, _, _ = self.address(one.peer).rpartition(":")
-            yield from self._refusals.news(f"{host} is refused: {why}")
+            host, _, _ = one.address.rpartition(":")
+            yield from self._refusals.news(f"{host or 'somebody'} is refused: {why}")
         yield from super()._lost(one, why)
 
     def address(self, peer: bytes) -> str:
         """Where a peer is; empty when it is gone."""
         one = self._by_peer.get(peer)
-        try:
-            found = one.socket.getpeername() if one is not None else ()
-        except OSError:
-            found = ()
-        return f"{found[0]}:{found[1]}" if found else ""
+        return one.address if one is not None else ""
 
     def next_tick_at(self) -> float | None:
         return soonest(super().next_tick_at(), self._accept_at)
