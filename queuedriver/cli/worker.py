@@ -52,6 +52,9 @@ def fuq(quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_fuq.WorkerSettin
     from queuedriver.doors.fuq.life import run_worker
 
     settings = settings_of(of_fuq.WorkerSettings, told)
+    if not quiet:
+        programs = ", ".join(one.partition("=")[0] for one in settings.allow)
+        say(f"{programs} for fuq at {settings.broker}; Ctrl-C to leave")
     return _left(run_worker(settings, say, last=program.ends_process), quiet)
 
 

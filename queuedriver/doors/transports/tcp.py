@@ -64,12 +64,23 @@ _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 _BROKEN = select.EPOLLHUP | select.EPOLLERR
 
 
+def _address(sock: socket.socket) -> str:
+    """Return where the other side is; empty when it is gone already, or not reached yet."""
+    try:
+        found = sock.getpeername()
+    except OSError:
+        return ""
+    return f"{found[0]}:{found[1]}"
+
+
 class _Connection:
     """One socket: what is to be written, and how far it has come."""
 
     def __init__(self, sock: socket.socket, peer: bytes) -> None:
         self.socket = sock
         self.peer = peer
+        # Where the other side is; of who has hung up the kernel does not know it any more.
+        self.address = _address(sock)
         self.fd = sock.fileno()
         self.unsent = bytearray()
         # Whether it is made.
@@ -79,6 +90,8 @@ class _Connection:
         # TLS wants to read before it can write, or the other way round.
         self.wants_write = False
         self.dropped = False
+        # What is looked for on it.
+        self.watched = _READ
 
     @property
     def events(self) -> int:
@@ -208,7 +221,7 @@ class _Tcp:
         self._untils[one.fd] = time.monotonic() + HANDSHAKE
         self._by_fd[one.fd] = one
         self._by_peer[peer] = one
-        self._epoll.register(one.fd, one.events)
+        self._epoll.register(one.fd, one.watched)
         self._news += self._advance(one)
 
     def _arrivals_of(self, one: _Connection, events: int) -> Iterator[Arrival]:
@@ -257,11 +270,17 @@ class _Tcp:
                 return
             if not one.dropped:
                 yield Message(one.peer, [data])
+            if len(data) < _CHUNK and self._tls is None:
+                # There was no more.
+                return
         if one.fd in self._by_fd:
             self._more[one.fd] = one
 
     def _watch(self, one: _Connection) -> None:
-        self._epoll.modify(one.fd, one.events)
+        events = one.events
+        if events != one.watched:
+            one.watched = events
+            self._epoll.modify(one.fd, events)
 
     def _lost(self, one: _Connection, why: str) -> Iterator[Arrival]:
         told = not one.dropped and one.fd in self._by_fd
@@ -327,18 +346,14 @@ class Listener(_Tcp):
 
     def _lost(self, one: _Connection, why: str) -> Iterator[Arrival]:
         if not (one.open or one.dropped):
-            host, _, _ = self.address(one.peer).rpartition(":")
-            yield from self._refusals.news(f"{host} is refused: {why}")
+            host, _, _ = one.address.rpartition(":")
+            yield from self._refusals.news(f"{host or 'somebody'} is refused: {why}")
         yield from super()._lost(one, why)
 
     def address(self, peer: bytes) -> str:
         """Where a peer is; empty when it is gone."""
         one = self._by_peer.get(peer)
-        try:
-            found = one.socket.getpeername() if one is not None else ()
-        except OSError:
-            found = ()
-        return f"{found[0]}:{found[1]}" if found else ""
+        return one.address if one is not None else ""
 
     def next_tick_at(self) -> float | None:
         return soonest(super().next_tick_at(), self._accept_at)
