@@ -81,7 +81,7 @@ class Pace:
         """Learn from two looks at a driver what its documents take that it has done between. Of
         the one that was at hand at the first look no more is known than that it took until now at
         most, and of the others less than between the looks: nothing that would count."""
-        done = min(after.documents - before.documents, REMEMBERED)
+        done = min(after.totals.documents - before.totals.documents, REMEMBERED)
         if done <= 0:
             return
         went_on = before.began_at and before.began_at != after.began_at

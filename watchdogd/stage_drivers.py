@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from queuedriver.driving.live_status import Board
+from queuedriver.driving.live_status import Board, Totals
 from queuedriver.driving.plan import OUT_OF_TIME
 from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
@@ -28,7 +28,7 @@ from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import CRASH_LOOPED, HUNG, LEAVING_TAKES, hard_limit, is_degraded
 from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Size, memory_of
-from watchdogd.slot import NO_USAGE, Slot, Totals
+from watchdogd.slot import NO_USAGE, Slot
 from watchdogd.stage_inputs import StageInputs
 from watchdogd.stage_words import StageFacts, stage_facts
 from watchdogd.template import Templates

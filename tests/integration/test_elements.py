@@ -63,6 +63,10 @@ class Element:
             "comment": f"{key_of(os.path.realpath(self.root))}::{number}",
         }
 
+    def ask_to_leave(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+
     def ended(self) -> bool:
         return self._process is not None and self._process.poll() is not None
 
@@ -95,8 +99,8 @@ def test_element_with_much_to_do_has_more_submitted_and_leaves_when_it_is_done(
         assert slurm.jobs[1]["array_task_string"] == "1-2"
         until(element.ended, "it leaves")
         assert queue.listing(0.0).ready == 0
-        # Of those that are pending Slurm knows.
-        assert queue.notice().startswith("waits for Slurm: 2 elements pending (Priority)")
+        # Why they are pending Slurm says when it is asked next.
+        assert queue.notice().startswith("waits for Slurm: 2 elements pending")
     assert "100_1 leaves: nothing to do" in element.log.read_text()
 
 
@@ -114,6 +118,22 @@ def test_element_of_a_submission_that_was_given_up_leaves(element: Element) -> N
     element.begin(7)
     until(element.ended, "it leaves")
     assert "100_1 leaves: its submission had been given up" in element.log.read_text()
+
+
+def test_element_that_leaves_already_is_not_hurried(element: Element) -> None:
+    element.file.write_text(TEXT.replace("sleep 0.2", "sleep 8"))
+    with Queue.open(element.root / "input", create=True) as queue:
+        queue.submit("d", b"x")
+        element.begin()
+        until(lambda: queue.listing(0.0).working, "it is being processed")
+        # As Slurm does, a while before its time is over.
+        element.ask_to_leave()
+        until(lambda: "a second signal hurries" in element.log.read_text(), "it leaves")
+        with Ledger.open(str(element.root), create=True) as ledger:
+            ledger.stop(stopped=True)
+        until(element.ended, "it has left")
+        # A second signal would have had it given back.
+        assert queue.listing(0.0).unfinished == 0
 
 
 def test_elements_leave_when_none_is_to_be_there(element: Element) -> None:

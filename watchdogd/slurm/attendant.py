@@ -184,7 +184,10 @@ class Attendant:
         self._leave("nothing to do" if idle else "more elements than there are to be")
 
     def _leave(self, why: str) -> None:
-        if not self._left and os.getppid() == self.post.watchdog:
+        """Tell the watchdog to leave, once: a second signal would have documents given back."""
+        report = last_report(self.post.local)
+        leaves = report is not None and report.state in ("stopping", "stopped")
+        if not (self._left or leaves) and os.getppid() == self.post.watchdog:
             self._left = True
             self._say(f"{self.post.host} leaves: {why}")
             os.kill(self.post.watchdog, signal.SIGTERM)

@@ -43,6 +43,8 @@ _KEPT = 50
 _FACTS = "squeue.json"
 _STOP = "STOP"
 _LIMIT = 16 << 20
+# Of elements; more are not meant.
+_NUMBER = re.compile(r"[0-9]{1,5}")
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +235,7 @@ class Ledger:
         """Return how many elements of a group somebody has asked for; None: as the file says."""
         with suppress(FileNotFoundError):
             said = self.directory.read(_nodes(stage), 100).decode(errors="replace").strip()
-            return int(said) if said.isdecimal() else None
+            return int(said) if _NUMBER.fullmatch(said) else None
         return None
 
     def scale(self, stage: str, number: int | None) -> None:

@@ -142,7 +142,7 @@ def submit(
     began_at = time.monotonic()
     number = latest.number + 1
     text = script(pipeline, need.request, words_of(pipeline, need, program, chosen, str(number)))
-    os.makedirs(os.path.join(pipeline.root, control.CONTROL, LOGS), exist_ok=True)
+    _subdirectory(pipeline.root, LOGS).close()
     one = Submission(
         number=number,
         stage=need.request.name,
@@ -204,6 +204,12 @@ def words_of(
     return Words(program, key(pipeline), number, need.elements, chosen)
 
 
+def _subdirectory(root: str, place: str) -> Directory:
+    """Open what is below the control directory, made if it is not there."""
+    path = os.path.join(root, control.CONTROL, place)
+    return Directory.open(path, create=True, inside=place.count("/") + 2)
+
+
 def tidy(root: str, there: Collection[str], now: float) -> None:
     """Remove what elements that have ended have left below the root; `now` is the file system's.
     Of some nobody may have told Slurm's last word: what still runs writes it anew."""
@@ -213,8 +219,7 @@ def tidy(root: str, there: Collection[str], now: float) -> None:
         (control.LOGS, _WEEK),
         (LOGS, _WEEK),
     ):
-        path = os.path.join(root, control.CONTROL, place)
-        with closing(Directory.open(path, create=True, inside=place.count("/") + 2)) as directory:
+        with closing(_subdirectory(root, place)) as directory:
             for name in list(directory.names()):
                 host = name.partition(".")[0]
                 if not is_element(host) or host in there:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.driving.live_status import Glimpse
+from queuedriver.driving.live_status import Glimpse, Totals
 from watchdogd.pace import ENOUGH, LEAST, REMEMBERED, Pace, hard_limit
 from watchdogd.slot import BLANK
 
@@ -85,7 +85,7 @@ def test_hardly_any_document_of_the_history_would_have_been_ended(durations: lis
 
 
 def glimpse(documents: int, began_at: float = 0.0) -> Glimpse:
-    return BLANK._replace(documents=documents, began_at=began_at)
+    return BLANK._replace(totals=Totals(documents=documents), began_at=began_at)
 
 
 def test_documents_that_take_long_are_seen_by_two_looks_and_the_others_counted() -> None:

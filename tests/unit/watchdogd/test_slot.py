@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from queuedriver.disk.runtime import read_ending, stacks_file
-from queuedriver.driving.live_status import Board
+from queuedriver.driving.live_status import Board, Totals
 from tests.children import end_of
 from tests.waiting import until
 from watchdogd.children import Child, Children, Exit, Rung
@@ -111,7 +111,7 @@ def test_driver_that_is_ready_says_how_long_that_took_once(place: Place) -> None
 def test_totals_go_on_from_life_to_life(place: Place) -> None:
     for _ in range(2):
         place.live()
-        place.theirs.count((1, 5, 2, 3, 4), 6, 7)
+        place.theirs.count(Totals(1, 5, 2, 3, 4, 6, 7))
         place.look(101.0)
         os.kill(place.processes[0].pid, signal.SIGKILL)
         place.die()
@@ -346,7 +346,7 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
         assert ending is not None
         assert ending.cause == "hung"
         # Whether or not another document has come by then.
-        place.theirs.count((0, 1, 0, 0, 0), 0, 0)
+        place.theirs.count(Totals(0, 1, 0, 0, 0, 0, 0))
         if next_one:
             place.theirs.began("b", 151.0)
         place.look(152.0)
@@ -404,10 +404,10 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     until(up.exists)
     order = replace(place.slot.next_order, parent=parent)
     place.theirs.ready(50.0)
-    place.theirs.count((1, 5, 2, 3, 4), 6, 7)
+    place.theirs.count(Totals(1, 5, 2, 3, 4, 6, 7))
     place.slot.adopt(process, Board.open(place.path), order, 100.0)
     assert place.slot.totals.documents == 0
-    place.theirs.count((1, 8, 2, 3, 4), 6, 7)
+    place.theirs.count(Totals(1, 8, 2, 3, 4, 6, 7))
     place.look(101.0)
     assert place.slot.totals.documents == 3
     assert (place.seen.started_at, place.seen.ready_at) == (50.0, 50.0)
