@@ -5,7 +5,7 @@ What they do with what waits is their own: a driver processes it (`driver.py`), 
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.input_queue import InputQueue
@@ -42,6 +42,34 @@ _RECOVER_LISTED = 60.0
 _LISTERS = 64
 # Events of documents that took as long as documents do.
 _DONE = ("published", "finished")
+
+
+class Recoveries:
+    """Looks after dead drivers now and then; instants are the loop's clock."""
+
+    def __init__(self, queues: Sequence[InputQueue]) -> None:
+        self._queues = queues
+        # When to look next, and when a busy driver lists the queues for it.
+        self._look_at = 0.0
+        self._list_at = time.monotonic() + _RECOVER_LISTED
+
+    def look(self, now: float, *, idle: bool = False) -> None:
+        """Recover what the dead left if it is time; while idle more often, and by the last pass."""
+        if now < self._look_at - (_RECOVER_BUSY - _RECOVER_IDLE if idle else 0.0):
+            return
+        self._look_at = now + _RECOVER_BUSY
+        of_few = any(queue.waiting.picker.part < _LISTERS for queue in self._queues)
+        listed = not idle and of_few and now >= self._list_at
+        if listed:
+            self._list_at = now + _RECOVER_LISTED
+        for queue in self._queues:
+            counts, recoverer = queue.waiting.picker.counts, queue.recoverer
+            if idle and counts.claims:
+                recoverer.recover(counts.claims)
+            elif idle and not counts.unfinished:
+                recoverer.forget_ended()
+            elif listed or (not idle and recoverer.newly_dead()):
+                recoverer.recover()
 
 
 class Loop:
@@ -92,8 +120,7 @@ class Loop:
         self._idle_turns = 0
         # Whether hints were asked for, be there any or not.
         self._watching = False
-        self._recover_at = 0.0
-        self._list_at = time.monotonic() + _RECOVER_LISTED
+        self._recoveries = Recoveries(self.queues)
 
     # Its life
 
@@ -148,7 +175,7 @@ class Loop:
                 self.limits.leave("recycled", enough)
             if self._time_left is not None and (over := self._time_left.over(time.time())):
                 self.limits.leave(OUT_OF_TIME, over)
-            self._recover(now)
+            self._recoveries.look(now)
             for beats in self.breaker.beats:
                 beats.heed(self.crowd)
             self.breaker.look(now)
@@ -180,24 +207,6 @@ class Loop:
         """Return the last word on leaving, and why; "" while there is nothing to leave for."""
         leaving = self.limits.leaving_at is not None
         return (self.limits.word, self.limits.why) if leaving else ("", "")
-
-    def _recover(self, now: float, *, idle: bool = False) -> None:
-        """Look after dead drivers now and then; while idle more often, and by the last pass."""
-        if now < self._recover_at - (_RECOVER_BUSY - _RECOVER_IDLE if idle else 0.0):
-            return
-        self._recover_at = now + _RECOVER_BUSY
-        of_few = any(queue.waiting.picker.part < _LISTERS for queue in self.queues)
-        listed = not idle and of_few and now >= self._list_at
-        if listed:
-            self._list_at = now + _RECOVER_LISTED
-        for queue in self.queues:
-            counts, recoverer = queue.waiting.picker.counts, queue.recoverer
-            if idle and counts.claims:
-                recoverer.recover(counts.claims)
-            elif idle and not counts.unfinished:
-                recoverer.forget_ended()
-            elif listed or (not idle and recoverer.newly_dead()):
-                recoverer.recover()
 
     def seen(self) -> Seen:
         """Return the facts of which `plan` makes a pause, or an end."""
@@ -295,7 +304,7 @@ class Loop:
             self.mend()
             return
         self._wake()
-        self._recover(self.clock(), idle=True)
+        self._recoveries.look(self.clock(), idle=True)
 
     def _wake(self) -> None:
         for queue in self.queues:
