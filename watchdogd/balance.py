@@ -89,7 +89,7 @@ def move(
     room: Room,
     split: Mapping[str, int],
     waited: float,
-    every: float = 30.0,
+    every: float,
 ) -> Move | None:
     """Return the next step to the split that is through first, if it is worth one so many seconds
     after the last."""

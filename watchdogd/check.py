@@ -13,7 +13,7 @@ from typing import NamedTuple
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.errors import ConfigError, FileSystemTrouble, NotPermitted, is_trouble
 from watchdogd import driver_ids
-from watchdogd.host import physical_memory
+from watchdogd.host import physical_memory, processors
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.problems import NOTHING, BadPipeline, Path, Problem, Problems
 from watchdogd.pipeline.read import study
@@ -56,8 +56,6 @@ class Findings(NamedTuple):
     problems: tuple[Problem, ...]
     # What people should know all the same.
     notes: tuple[str, ...]
-    # How many drivers a stage may have here at most, where that is less than its maximum.
-    caps: Mapping[str, int]
 
 
 def check_host(
@@ -83,7 +81,7 @@ def examine(
 ) -> Findings:
     """Read a pipeline and hold it against this host; BadPipeline when it cannot be read. Without
     `imports`, nothing that its stages call is imported."""
-    here = here or Here(physical_memory(), len(os.sched_getaffinity(0)))
+    here = here or Here(physical_memory(), processors())
     pipeline, problems = study(file, host, drivers)
     slow = [] if imports is None else imports(pipeline, problems)
     for path, fault in (
@@ -98,7 +96,7 @@ def examine(
         problem, _, right = refusal.rpartition("; ")
         problems.add(("host",) if ("host",) in problems.lines else (), problem, right)
     notes = (*admission.words, *remarks_on(pipeline), *slow, *_hints(pipeline, here))
-    return Findings(pipeline, BadPipeline(problems.found).problems, notes, admission.caps)
+    return Findings(pipeline, BadPipeline(problems.found).problems, notes)
 
 
 def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:

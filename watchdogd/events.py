@@ -103,7 +103,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     signal: str | None = None
     queue: str | None = None
-    docid: str | None = None
     # How many, of events that are noted together.
     count: int | None = None
 

@@ -18,14 +18,12 @@ from queuedriver.format.units import format_count
 from watchdogd.children import Child, Children
 from watchdogd.connection import Line
 from watchdogd.events import Say
+from watchdogd.helper_messages import Brief, Errands, Message, Read, understood
 from watchdogd.helper_process import ARGV, HelperProcess, begin, log_path
-from watchdogd.messages import Brief, Errands, Message, Read, understood
+from watchdogd.host import SILENCE
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.queue_view import QueueView
 
-# Seconds of silence after which the file system counts as hung; a helper that is well says
-# something every second, and every half amid a long look.
-SILENCE = 2.0
 # A new helper first has to load, on a host that may be busy.
 PATIENCE_AT_START = 10.0
 # Seconds between two starts.

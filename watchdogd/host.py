@@ -8,8 +8,14 @@ from contextlib import suppress
 from queuedriver.disk.filesystem import open_fd
 
 _CGROUP = "/sys/fs/cgroup"
-# Seconds after which a file system counts as hung.
-_LIMIT = 2.0
+# Seconds of silence after which a file system counts as hung, whoever waits for it. A helper that
+# is well says something every 1.2 s, and every half second amid a long look.
+SILENCE = 2.0
+
+
+def processors() -> int:
+    """Return how many processors this process, and what it starts, may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def physical_memory() -> int:
@@ -33,11 +39,11 @@ def _limits() -> list[str]:
     return [*paths, f"{_CGROUP}/memory.max"]
 
 
-def answers(look: Callable[[], object], limit: float = _LIMIT) -> bool:
+def answers(look: Callable[[], object], limit: float = SILENCE) -> bool:
     """Tell whether a look at files comes to an end, be it an error, within so many seconds: a child
     looks first. One that hangs is left behind."""
     # Mostly there is no watchdog here, or nobody asks.
-    import select
+    from watchdogd.linux import is_readable
 
     child = os.fork()
     if not child:
@@ -49,9 +55,7 @@ def answers(look: Callable[[], object], limit: float = _LIMIT) -> bool:
             look()
         os._exit(0)
     with open_fd(os.pidfd_open(child)) as pidfd:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        ended = bool(poll.poll(limit * 1000))
+        ended = is_readable(pidfd, limit)
     if not ended:
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0 if ended else os.WNOHANG)

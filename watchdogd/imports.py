@@ -17,6 +17,7 @@ import msgspec
 
 from queuedriver.disk.processes import KILL_WAIT, MARKER, kill_marked, signal_name
 from queuedriver.format.records import decode
+from watchdogd.host import processors
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.problems import Problems
 from watchdogd.programs.import_check import Outcome, last_lines
@@ -49,7 +50,7 @@ def check_imports(
     marker = f"check-{os.getpid()}-{secrets.token_hex(4)}"
     notes = []
     try:
-        with ThreadPoolExecutor(max(len(os.sched_getaffinity(0)), 2)) as threads:
+        with ThreadPoolExecutor(max(processors(), 2)) as threads:
             outcomes = threads.map(
                 lambda stage: _import(stage, pipeline.directory, marker, limit), stages.values()
             )

@@ -27,7 +27,8 @@ VERSION = 1
 HOSTS = os.path.join(control.CONTROL, control.HOSTS)
 # After so long without a new document a watchdog of another host is called silent, and one whose
 # process is here hung. It says something every 2 s on its own disk, from where it is copied when
-# all queues have been looked at. Only `status` says so, by the clocks: nothing is decided by it.
+# all queues have been looked at. `status` says so by the clocks; whether a QUIT may go is decided
+# by what one watchdog sees of another on its own clock alone.
 SILENT_AFTER = 180.0
 HUNG_AFTER = 60.0
 
@@ -48,7 +49,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     id: str
     stage: str
-    # starting ready busy draining stopped backoff crash-looped hung waiting-fs unkillable, blocked.
+    # starting ready busy draining stopped backoff crash-looped hung waiting-fs tripped unkillable.
     state: str
     why: str = ""
     # 0 while no process is there.
@@ -119,7 +120,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     # Its local directory on its host: logs, events, boards.
     local: str = ""
-    adopt: bool = False
     state: State = "running"
     # What the file system of the root says that is not well.
     trouble: str = ""
@@ -133,9 +133,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     hopeless: str = ""
     # What people should know and do, a sentence each.
     notes: tuple[str, ...] = ()
-    # What this host gives the pipeline; None when there is no bound.
-    memory: int | None = None
-    cpus: float | None = None
     # What this host has.
     processors: int = 0
     stages: tuple[StageReport, ...] = ()
@@ -163,8 +160,17 @@ def ticks_of(report: HostReport, me: Identity) -> int | None:
     """Return when the process that has a watchdog's pid here started; None when there is none, and
     HIDDEN when its process would not be seen from here."""
     them = report.identity
-    is_here = (them.boot, them.namespace) == (me.boot, me.namespace)
-    return process_ticks(them.pid) if is_here else HIDDEN
+    return process_ticks(them.pid) if is_seen(them, me) else HIDDEN
+
+
+def is_seen(them: Identity, me: Identity) -> bool:
+    """Return whether a process would be seen from here, if it is there."""
+    return (them.boot, them.namespace) == (me.boot, me.namespace)
+
+
+def is_of_host(them: Identity, me: Identity) -> bool:
+    """Return whether a process is, or was, on this very host, perhaps before it was booted."""
+    return bool(me.machine) and (them.machine, them.host) == (me.machine, me.host)
 
 
 def standing(
@@ -187,7 +193,7 @@ def standing(
             return "gone"
         age = monotonic - report.turned_at if report.turned_at else age
         return "hung" if age > (SILENT_AFTER if copied else HUNG_AFTER) else "alive"
-    if me.machine and (them.machine, them.host) == (me.machine, me.host) and them.boot != me.boot:
+    if is_of_host(them, me) and them.boot != me.boot:
         return "gone"
     return "silent" if age > SILENT_AFTER else "alive"
 
@@ -257,7 +263,6 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
         name=pipeline.name,
         root=pipeline.root,
         local=watchdog.local,
-        adopt=pipeline.adopt,
         state="stopped",
         crash=crash,
     )
@@ -265,7 +270,10 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
 
 def host_report(watchdog: "Supervisor", now: float) -> HostReport:
     """Return all there is to say of a watchdog at this moment."""
-    room, helper = watchdog.stages.room, watchdog.helper
+    # Late: whoever only reads reports needs none of it.
+    from watchdogd.host import processors
+
+    helper = watchdog.helper
     return replace(
         last_word(watchdog),
         state=watchdog.state,
@@ -278,9 +286,7 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
             *watchdog.stages.notes,
             *helper.view.controls.notes,
         ),
-        memory=room.memory,
-        cpus=room.cpus,
-        processors=os.cpu_count() or 0,
+        processors=processors(),
         stages=tuple(_stage(drivers) for drivers in watchdog.stages.managed.values()),
         drivers=tuple(_driver(slot, now) for slot in watchdog.stages.slots),
     )

@@ -73,9 +73,20 @@ def note_file(file: str, host: str, local: str) -> None:
 def local_reports(file: str) -> list[HostReport]:
     """Return what the watchdogs of a pipeline's file on this host say of themselves, whatever has
     become of their root. `file` is the absolute path by which they were given it."""
-    directory, key = os.path.join(state_directory(), _FILES), f"{digits_of(file, _DIGITS)}-"
+    return [one for one in _reports(f"{digits_of(file, _DIGITS)}-") if one.pipeline == file]
+
+
+def known_files(directory: str) -> list[str]:
+    """Return the pipelines' files in a directory that watchdogs of this host were given."""
+    files = {one.pipeline for one in _reports()}
+    return sorted(file for file in files if os.path.dirname(file) == directory)
+
+
+def _reports(begins: str = "") -> list[HostReport]:
+    """Return what watchdogs of this host say, of the files whose links begin like this."""
+    directory = os.path.join(state_directory(), _FILES)
     with contextlib.suppress(FileNotFoundError):
-        links = [name for name in sorted(os.listdir(directory)) if name.startswith(key)]
+        links = [name for name in sorted(os.listdir(directory)) if name.startswith(begins)]
         reports = [last_report(os.path.join(directory, link)) for link in links]
-        return [one for one in reports if one is not None and one.pipeline == file]
+        return [one for one in reports if one is not None]
     return []

@@ -115,8 +115,8 @@ def sizes(loads: Sequence[Load], room: Room, split: Mapping[str, int]) -> dict[s
     found: dict[str, int] = {}
     memory, cpus = 0, 0.0
     for load in loads:
-        # The least of the file was admitted; an operator gets one at least.
-        least = load.min if load.asked is None else max(load.min, 1)
+        # The least of the file was admitted, and one of each stage that may have any.
+        least = load.min if load.asked is None else max(load.min, min(1, load.max))
         found[load.stage] = min(wanted[load.stage], max(load.last, least))
         # Who leaves takes its room until it has left.
         processes = max(load.alive, found[load.stage])
@@ -175,8 +175,6 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
 
     # Why the pipeline cannot run here; each says what to do. None: it can.
     refusals: tuple[str, ...] = ()
-    # How many drivers a stage may have at most, where that is less than its maximum.
-    caps: Mapping[str, int] = {}
     # What people should know all the same.
     words: tuple[str, ...] = ()
 
@@ -235,15 +233,13 @@ def admit(pipeline: Pipeline, memory: int, cpus: float) -> Admission:
     bounds, words = _bounds(pipeline, memory, cpus)
     if refusals := [refusal for bound in bounds for refusal in _refusals(bound, least)]:
         return Admission(refusals=tuple(refusals), words=tuple(words))
-    caps = {}
     for stage in pipeline.stages:
         narrowest = min(bounds, key=lambda bound: bound.most(least, stage))
         cap, most = narrowest.most(least, stage), stage.drivers.max
         if cap < most:
-            caps[stage.name] = cap
             why = f"{narrowest.name}; {narrowest.has}"
             words.append(f"{stage.name} gets at most {cap} of {most} drivers: {why}")
-    return Admission(caps=caps, words=tuple(words))
+    return Admission(words=tuple(words))
 
 
 def _bounds(pipeline: Pipeline, memory: int, cpus: float) -> tuple[list[_Bound], list[str]]:
@@ -304,16 +300,12 @@ def memory_of(stage: Stage) -> tuple[int, int]:
 def coming(pipeline: Pipeline, unfinished: Mapping[str, int]) -> dict[str, int]:
     """Return how many documents are upstream of each stage, as far as can be counted: those of each
     queue once, however many ways lead from it."""
-    feeders: dict[str, set[str]] = {}
-    for stage in pipeline.stages:
-        for queue in stage.outputs:
-            feeders.setdefault(queue, set()).update(stage.inputs)
-    found = {}
+    feeds, found = pipeline.feeds, {}
     for stage in pipeline.stages:
         seen = set(stage.inputs)
         to_see = list(stage.inputs)
         while to_see:
-            more = feeders.get(to_see.pop(), set()) - seen
+            more = feeds.get(to_see.pop(), set()) - seen
             seen |= more
             to_see += more
         upstream = seen.difference(stage.inputs)

@@ -11,26 +11,23 @@ import random
 import signal
 import time
 from contextlib import suppress
-from operator import add, attrgetter, sub
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from queuedriver.disk.processes import signal_name
 from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, unnote_ending
-from queuedriver.driving.live_status import Board, Glimpse
+from queuedriver.driving.live_status import Board, Glimpse, Totals
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
 from watchdogd.children import Child, Exit
+from watchdogd.driver_orders import Order
 from watchdogd.events import Kind, Say
-from watchdogd.messages import Usage
-from watchdogd.orders import Order
+from watchdogd.helper_messages import Usage
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import (
     CRASH_LOOPED,
     HUNG,
     LATE,
-    LEAVING_TAKES,
     MEMORY,
     SENTENCES,
     Ask,
@@ -42,6 +39,7 @@ from watchdogd.policy import (
     Withdraw,
     cause,
     decide,
+    leaves_within,
     reason,
     remember,
 )
@@ -58,27 +56,6 @@ _IDLE_MEMORY_EVERY = 5.0
 BLANK = Glimpse()
 # What of drivers has not been measured yet.
 NO_USAGE = Usage()
-
-
-class Totals(NamedTuple):
-    """What came of all the runs of a slot; times in nanoseconds."""
-
-    documents: int = 0
-    failed: int = 0
-    discarded: int = 0
-    work: int = 0
-    wait: int = 0
-    block: int = 0
-    overhead: int = 0
-
-    def plus(self, glimpse: Glimpse) -> "Totals":
-        return Totals(*map(add, self, _counted(glimpse)))
-
-    def minus(self, glimpse: Glimpse) -> "Totals":
-        return Totals(*map(sub, self, _counted(glimpse)))
-
-
-_counted = attrgetter(*Totals._fields)
 
 
 class Run:
@@ -255,7 +232,7 @@ class Slot:
     @property
     def totals(self) -> Totals:
         """The counters of all runs, the present one included."""
-        return self.earlier.plus(self.run.glimpse) if self.run else self.earlier
+        return self.earlier.plus(self.run.glimpse.totals) if self.run else self.earlier
 
     @property
     def hopeless(self) -> bool:
@@ -317,7 +294,7 @@ class Slot:
     def _ask(self, run: Run, action: Ask, stage: Stage, now: float) -> None:
         """Ask something of the driver. Why it dies is noted before it does."""
         if action.step == "leave":
-            run.child.ask("leave", action.why, now, stage.grace + LEAVING_TAKES)
+            run.child.ask("leave", action.why, now, leaves_within(stage.grace))
             run.told_to_leave = action.why, run.child.due_at
         else:
             run.note_ending(action.why)
@@ -384,7 +361,7 @@ class Slot:
         run.started_at = glimpse.ready_at or time.monotonic()
         run.glimpse, run.is_told = glimpse, True
         self.starts += 1
-        self.earlier = Totals().minus(glimpse)
+        self.earlier = Totals().minus(glimpse.totals)
         if order is not None and order.parent:
             # A second signal would take the document at hand away from it.
             run.leaves("its watchdog has died", until)
@@ -400,7 +377,7 @@ class Slot:
             run.glimpse = run.board.read()
             run.board.close()
         self._tell_of(run)
-        self.earlier = self.earlier.plus(run.glimpse)
+        self.earlier = self.earlier.plus(run.glimpse.totals)
         life = self._life(run, ended, now)
         if run.child.pid:
             # Who was never ready has not looked at what the one before left.
@@ -454,7 +431,7 @@ class Slot:
             started_at=run.started_at,
             ready_at=glimpse.ready_at,
             ended_at=now,
-            documents=glimpse.documents,
+            documents=glimpse.totals.documents,
             claimed=glimpse.claimed,
             word=word,
             why=why,

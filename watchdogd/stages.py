@@ -2,7 +2,6 @@
 end. Instants are monotonic, and arguments."""
 
 import math
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -13,14 +12,14 @@ from watchdogd.balance import complete, move, moved
 from watchdogd.children import END_TAKES, climb_takes
 from watchdogd.driver_ids import slots_with_boards
 from watchdogd.events import Kind
-from watchdogd.host import physical_memory
-from watchdogd.pace import Pace
+from watchdogd.host import physical_memory, processors
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
-from watchdogd.stage_drivers import Context, StageDrivers, Starts, leaves_within
+from watchdogd.stage_drivers import Context, StageDrivers, Starts, ends_within
 from watchdogd.stage_inputs import StageInputs
 from watchdogd.template import CLEANING_TAKES
+from watchdogd.throughput import Throughput
 
 # Drivers that are started in one turn of the loop, which hears nothing meanwhile.
 _STARTS = 8
@@ -40,7 +39,7 @@ def leaving_takes(stages: Iterable[Stage]) -> float:
     whole ladder."""
     takes = 0.0
     for stage in stages:
-        takes += leaves_within(stage)
+        takes += ends_within(stage)
         if stage.preload:
             # What drivers were forked from stays for as long as they do.
             takes += CLEANING_TAKES + climb_takes("terminate")
@@ -57,7 +56,7 @@ class Stages:
         self.room = Room()
         # All are to leave at once, not one stage after the other.
         self.hurried = False
-        self._context = context
+        self.context = context
         self._view = context.view
         self._say = context.say
         # By name, in the order of the file; then those that it no longer has, until their drivers
@@ -113,35 +112,22 @@ class Stages:
     @property
     def done(self) -> bool:
         """Return whether everything is through."""
-        return self._context.finished or all(one.done for one in self.inputs)
-
-    @property
-    def leaving(self) -> bool:
-        """Return whether all are told to leave."""
-        return self._context.leaving
+        return self.context.finished or all(one.done for one in self.inputs)
 
     @property
     def time_left(self) -> float:
         """Return the seconds until all drivers are to give back what they have at hand."""
-        until = self._context.until
+        until = self.context.until
         return math.inf if until is None else time_left(until, time.time())
 
     @property
     def out_of_time(self) -> str:
         """Return why no driver lives, and none will begin: the time of all is up, or will be before
         anything is done; "" while that is not so."""
-        if self.time_left <= 0 and self._context.until is not None:
-            return end_of(self._context.until)
+        if self.time_left <= 0 and self.context.until is not None:
+            return end_of(self.context.until)
         whys = [one.late for one in self.managed.values()]
         return whys[0] if whys and all(whys) and self.settled else ""
-
-    def leave(self) -> None:
-        """Start nothing any more, and let the drivers leave, stages from the first to the last."""
-        self._context.leaving = True
-
-    def finish(self) -> None:
-        """Take everything for done: a drain is over."""
-        self._context.finished = True
 
     @property
     def alive(self) -> list[Stage]:
@@ -154,8 +140,8 @@ class Stages:
 
     def turn(self, now: float, elapsed: float, fs_ok: bool) -> float:
         """Look at every driver and do what is to be done; return when the next turn is due."""
-        self._resize(now, balancing=fs_ok and not self.leaving)
-        at_once = max(_STARTS, _STARTS_EACH * len(os.sched_getaffinity(0)))
+        self._resize(now, balancing=fs_ok and not self.context.leaving)
+        at_once = max(_STARTS, _STARTS_EACH * processors())
         starts = Starts(_STARTS, at_once - sum(one.starting for one in self.everyone))
         due = [one.turn(now, elapsed, fs_ok, starts) for one in self.everyone]
         if self.hurried:
@@ -239,14 +225,14 @@ class Stages:
         self.room = Room(memory=min(host.memory or memory, memory), cpus=host.cpus)
 
     def _new(self, stage: Stage, pipeline: Pipeline, now: float) -> StageDrivers:
-        drivers = StageDrivers(stage, pipeline, self._context)
-        drivers.pace = Pace(self.hard_limits.get(stage.name))
+        drivers = StageDrivers(stage, pipeline, self.context)
+        drivers.pace = Throughput(self.hard_limits.get(stage.name))
         drivers.adopt_living(now)
         return drivers
 
     def dismiss_strangers(self, now: float) -> None:
         """Let drivers of an earlier watchdog leave whose stages the file no longer has."""
-        there = dict(slots_with_boards(self._context.local, self._context.host))
+        there = dict(slots_with_boards(self.context.local, self.context.host))
         for name in [name for name in there if name not in self._all]:
             # That it has drivers is all that is known of it.
             stage = Stage(
@@ -311,9 +297,9 @@ class Stages:
     def _unwanted(self) -> dict[str, str]:
         """Return why each stage is to have no drivers; empty where it is to have some. They stop
         from the first to the last: what one finishes, the next may still begin."""
-        found, turn_of_next = {}, self.leaving
+        found, turn_of_next = {}, self.context.leaving
         for name, one in self._all.items():
-            stops = self.leaving and (turn_of_next or self.hurried or one.done)
+            stops = self.context.leaving and (turn_of_next or self.hurried or one.done)
             found[name] = "parting" if one.parting else "stop" if stops else ""
             turn_of_next = turn_of_next and (one.parting or one.settled)
         return found

@@ -15,11 +15,11 @@ nothing else, so that it goes on, and says so, while that file system hangs. Wha
 its sources is noted, and the others go on.
 
 A wish of people is a file below the root (control.py). The helper reads it with its next look
-(programs/io_helper.py, messages.Controls), and from then on it is a fact in the view
-(queue_view.py) that whoever decides asks. A number of drivers: Stages.loads hands it to sizes.py,
-and StageDrivers.resize says which slots are wanted; Slot.follow does the rest. A restart or a
-reload is served once (requests.py, `_serve` here): it changes what drivers are told (orders.py),
-and StageDrivers replaces those that were told something else.
+(programs/io_helper.py, helper_messages.Controls), its watchdog takes that in (helper.py), and from
+then on it is a fact in the view (queue_view.py) that whoever decides asks. A number of drivers:
+Stages.loads hands it to sizes.py, and StageDrivers.resize says which slots are wanted; Slot.follow
+does the rest. A restart or a reload is served once (requests.py, `_serve` here): it changes what
+drivers are told (driver_orders.py), and StageDrivers replaces those that were told something else.
 """
 
 import math
@@ -36,9 +36,8 @@ from watchdogd.children import Children
 from watchdogd.drain import Drain
 from watchdogd.events import Events
 from watchdogd.helper import Helper
+from watchdogd.helper_messages import Errands, Read, Request
 from watchdogd.linux import become_subreaper
-from watchdogd.messages import Errands, Read, Request
-from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
 from watchdogd.report_file import last_report, save
@@ -46,6 +45,7 @@ from watchdogd.requests import Reload, Requests
 from watchdogd.signals import Signals
 from watchdogd.stage_drivers import Context
 from watchdogd.stages import LAST_LOOK, Stages, leaving_takes
+from watchdogd.systemd import Notifier
 
 # A look at everything at least so often, whatever is said to be due; all times in seconds.
 _LONGEST_SLEEP = 5.0
@@ -84,9 +84,8 @@ class Supervisor:
         # How many reports it has saved.
         self.beat = 0
         self.helper = helper
-        self.stages = Stages(
-            pipeline, Context(host, local, helper.view, events.say, children, until)
-        )
+        self._context = Context(host, local, helper.view, events.say, children, until)
+        self.stages = Stages(pipeline, self._context)
         if (before := last_report(local)) is not None:
             self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
         self.drain = Drain() if drain else None
@@ -123,7 +122,7 @@ class Supervisor:
     @property
     def _over(self) -> bool:
         through = bool(self.drain) and self.stages.done
-        return (self.stages.leaving or through) and self.stages.settled
+        return (self._context.leaving or through) and self.stages.settled
 
     def _turn(self, now: float) -> float:
         """Look at everything and act; return when to come back at the latest."""
@@ -170,7 +169,7 @@ class Supervisor:
             if (mark := self._requests.outdated_quit) is not None:
                 self.helper.ask(Errands(outdated_quit=mark))
             if self.drain and self.drain.see(self.stages, view.trouble, now):
-                self.stages.finish()
+                self._context.finished = True
                 self._leave()
         if self.helper.answered(now):
             # A service that waits for its file system has been started all the same.
@@ -238,16 +237,17 @@ class Supervisor:
 
     def _read_again(self, now: float, *serials: str) -> None:
         # Else nothing is started any more, by this file or by another.
-        if not self.stages.leaving:
+        if not self._context.leaving:
             self._notifier.reloading(now)
             self.reload.ask(*serials)
             self.helper.read_again()
 
     def _leave(self, why: str = "") -> None:
         """Let each driver finish what it has at hand, stages from the first to the last."""
-        if self.stages.leaving:
+        if self._context.leaving:
             return
-        self.stages.leave()
+        # Stages from the first to the last.
+        self._context.leaving = True
         self._notifier.stopping()
         self._notifier.extend(leaving_takes(self.stages.alive))
         if why:
@@ -260,7 +260,7 @@ class Supervisor:
         """Start, ask and end drivers."""
         elapsed, self._turned_at = now - self._turned_at, now
         due = self.stages.turn(now, elapsed, self.helper.well(now))
-        if self.drain and not self.stages.leaving and (hopeless := self.stages.hopeless):
+        if self.drain and not self._context.leaving and (hopeless := self.stages.hopeless):
             # There is no use in waiting for a stage that can never go on by itself.
             self.drain.hopeless = hopeless
             self._leave("a stage cannot go on")
@@ -284,7 +284,7 @@ class Supervisor:
     @property
     def state(self) -> State:
         """Return its own state in a word."""
-        if self.stages.leaving:
+        if self._context.leaving:
             return "stopping"
         if self.helper.was_well is False:
             return "waiting-fs"

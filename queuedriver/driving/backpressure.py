@@ -1,5 +1,6 @@
 """Whether the output queues take more, and whether anybody empties them."""
 
+import itertools
 import math
 import os
 import time
@@ -8,6 +9,7 @@ from contextlib import closing, suppress
 
 from queuedriver.claims.liveness import DRIVERS, Observer, Roster
 from queuedriver.claims.outputs import Target
+from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
 from queuedriver.format.units import format_size
 from queuedriver.options import Options
@@ -16,6 +18,11 @@ _COUNTED = frozenset({names.READY, names.FAILED, names.WRITING})
 # Below this a limit of items is kept to exactly. To count 400 takes 0.1 ms, which is more than an
 # ordinary document does.
 _EXACT = 64
+# Above it, a driver that has just worked rests before it takes less room than this part of its
+# limit: else who fills an output as fast as it is emptied would count hundreds for each few.
+_WORTH = 1 / 8
+# Names that are listed at a time.
+_SOME = 500
 # How often to ask who drives an output that is full, in seconds.
 _ASK_EVERY = 1.0
 
@@ -43,6 +50,8 @@ class BackPressure:
         # How many outputs of this driver there may be, as of the last look; and until it looks
         # again.
         self._most = self._look_at = math.inf if self._items == self._bytes == math.inf else 0.0
+        # The least room that is worth while, and how many outputs there were when there was less.
+        self._least, self._full_at = 1.0, 0
         # Those that take no more, and why.
         self._filled: list[tuple[Target, str]] = []
         self._alone_since: float | None = None
@@ -53,11 +62,15 @@ class BackPressure:
         this driver's outputs."""
         if published >= self._look_at:
             self._filled = []
+            exact = self._items < _EXACT or self._bytes < math.inf
+            has_worked = published > self._full_at and not exact
+            self._least = self._items * _WORTH if has_worked else 1.0
             room = min(map(self._room_in, self._targets), default=math.inf)
-            if not self._filled:
+            if self._filled:
+                self._full_at = published
+            else:
                 self._alone_since = None
             self._most = published + room
-            exact = self._items < _EXACT or self._bytes < math.inf
             self._look_at = published + (0 if exact else room // self._sharers())
         return self._most - published
 
@@ -83,14 +96,21 @@ class BackPressure:
     def _room_in(self, target: Target) -> float:
         """Return how many more items an output takes, noting why when it takes none."""
         items = size = 0
-        for name in filter(_is_counted, target.directory.names()):
-            items += 1
+        listed = target.directory.names()
+        # No more than it takes to know, be there a million.
+        while some := list(itertools.islice(listed, int(min(self._items, _SOME)))):
+            # Nearly all end so: to call a function for each of hundreds takes as long as to list.
+            counted = [
+                name
+                for name in some
+                if (name.endswith(".ready") and name[0] != ".") or _is_counted(name)
+            ]
+            items += len(counted)
             if self._bytes < math.inf:
-                with suppress(FileNotFoundError):
-                    size += target.directory.status(name).st_size
-            if items >= self._items or size >= self._bytes:
-                many = items >= self._items
-                held = f"{self._items} items" if many else format_size(int(self._bytes))
+                size += sum(_size(target.directory, name) for name in counted)
+            many = items > self._items - self._least
+            if many or size >= self._bytes:
+                held = f"{min(items, self._items)} items" if many else format_size(int(self._bytes))
                 self._filled.append((target, f"{target.name} holds {held} or more"))
                 return 0.0
         return self._items - items
@@ -100,14 +120,15 @@ class BackPressure:
         if drivers is None:
             return False
         with closing(drivers):
-            roster = Roster(drivers, self._observer)
-            roster.refresh()
-            return bool(roster.alive)
+            return Roster(drivers, self._observer).any_alive()
+
+
+def _size(directory: Directory, name: str) -> int:
+    with suppress(FileNotFoundError):
+        return directory.status(name).st_size
+    return 0
 
 
 def _is_counted(name: str) -> bool:
-    # Nearly all are of this kind, and parsing is what would take longest.
-    if name.endswith(".ready"):
-        return name[0] != "."
     item = names.parse(name)
     return item is not None and item.state in _COUNTED

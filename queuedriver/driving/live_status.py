@@ -12,6 +12,7 @@ Instants are of the host's monotonic clock, which all its processes share.
 
 import itertools
 import mmap
+import operator
 import os
 import struct
 import time
@@ -53,7 +54,23 @@ _TRIES = 100
 # How claims end whose documents are done.
 _DONE = ("published", "finished", "stuck")
 
-Sums = tuple[int, int, int, int, int]
+
+class Totals(NamedTuple):
+    """What a driver has spent its time on, in nanoseconds, and what came of its documents."""
+
+    work: int = 0
+    documents: int = 0
+    wait: int = 0
+    block: int = 0
+    overhead: int = 0
+    failed: int = 0
+    discarded: int = 0
+
+    def plus(self, other: "Totals") -> "Totals":
+        return Totals(*map(operator.add, self, other))
+
+    def minus(self, other: "Totals") -> "Totals":
+        return Totals(*map(operator.sub, self, other))
 
 
 class Glimpse(NamedTuple):
@@ -77,13 +94,7 @@ class Glimpse(NamedTuple):
     began_at: float = 0.0
     # Whether there ever was one.
     claimed: bool = False
-    work: int = 0
-    documents: int = 0
-    wait: int = 0
-    block: int = 0
-    overhead: int = 0
-    failed: int = 0
-    discarded: int = 0
+    totals: Totals = Totals()
 
 
 class Board:
@@ -148,9 +159,9 @@ class Board:
         """Show that nothing is at hand, and the seconds of work on so many documents so far."""
         _ENDED.pack_into(self._map, _CLOCK_AT, 0.0, int(work * 1e9), documents)
 
-    def count(self, sums: Sums, failed: int, discarded: int) -> None:
-        """Show that nothing is at hand, and all that is counted. `sums` are those of a `Tally`."""
-        _ALL_ENDED.pack_into(self._map, _CLOCK_AT, 0.0, *sums, failed, discarded)
+    def count(self, totals: Totals) -> None:
+        """Show that nothing is at hand, and all that is counted."""
+        _ALL_ENDED.pack_into(self._map, _CLOCK_AT, 0.0, *totals)
 
     def show(self, state: str, why: str) -> None:
         """Show what it does while no document is at hand."""
@@ -208,7 +219,7 @@ def _glimpse_of(data: bytes) -> Glimpse:
         docid.decode("utf-8", "surrogateescape") if began_at else "",
         began_at,
         bool(docid),
-        *_COUNTED.unpack_from(data, _COUNTED_AT),
+        Totals(*_COUNTED.unpack_from(data, _COUNTED_AT)),
     )
 
 
@@ -254,7 +265,7 @@ class Tally:
     def ended(self) -> None:
         """Show that nothing is at hand, and what is booked."""
         if self.board is not None:
-            self.board.count(self.sums(), self.failed, self.discarded)
+            self.board.count(self.totals)
 
     def show(self, state: str, why: str) -> None:
         """Show what the driver does while it has no document at hand."""
@@ -288,25 +299,33 @@ class Tally:
 
     # Read
 
-    def sums(self) -> Sums:
-        """Return nanoseconds of work, the documents done; nanoseconds of wait, block, overhead."""
+    @property
+    def totals(self) -> Totals:
+        """Return all that is booked."""
         work, documents, at = self.done
         wait, block = self._wait, self._block
         overhead = max(0.0, at - self._began_at - work - wait - block)
-        return int(work * 1e9), documents, int(wait * 1e9), int(block * 1e9), int(overhead * 1e9)
+        return Totals(
+            work=int(work * 1e9),
+            documents=documents,
+            wait=int(wait * 1e9),
+            block=int(block * 1e9),
+            overhead=int(overhead * 1e9),
+            failed=self.failed,
+            discarded=self.discarded,
+        )
 
     def counters(self, seconds: float = 0.0, more: int = 0) -> Counters:
         """Return them as a registration has them, in milliseconds; with so many more documents, and
         seconds of work on them, that are not booked yet."""
-        work, documents, *rest = self.sums()
-        wait, block, overhead = (nanoseconds // 1_000_000 for nanoseconds in rest)
+        totals = self.totals
         return Counters(
-            work=work // 1_000_000 + int(seconds * 1e3),
-            wait=wait,
-            block=block,
-            overhead=overhead,
-            documents=documents + more,
-            failed=self.failed,
-            discarded=self.discarded,
+            work=totals.work // 1_000_000 + int(seconds * 1e3),
+            wait=totals.wait // 1_000_000,
+            block=totals.block // 1_000_000,
+            overhead=totals.overhead // 1_000_000,
+            documents=totals.documents + more,
+            failed=totals.failed,
+            discarded=totals.discarded,
             lost_races=self.lost_races,
         )

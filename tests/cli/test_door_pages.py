@@ -3,6 +3,7 @@ worker in a terminal of its own."""
 
 import re
 import shlex
+import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
@@ -148,6 +149,19 @@ def test_page_of_a_protocol_begins_with_what_can_be_typed(reader: Reader, protoc
         *_, answer = [reader.types(line) for line in lines(others[0])]
         assert answer.endswith("A PAGE\n")
         reader.ends()
+
+
+def test_certificates_of_the_page_on_fuq_let_a_worker_in(tmp_path: Path, reader: Reader) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl here")
+    (shown,) = (one for one in blocks("docs/protocols/fuq.rst") if "openssl" in one)
+    make, broker, worker = shown.partition("queuedriver ")[0], *shown.splitlines()[-2:]
+    reader.types(f"mkdir jobs; {make}")
+    reader.types(broker)
+    reader.types(worker)
+    reader.types("queuedriver fuq submit jobs --name night -- sim --fast")
+    assert "--fast 1" in reader.types("cat results/night-*.1.ready")
+    reader.ends()
 
 
 def test_keys_of_the_network_page_let_a_worker_in(tmp_path: Path, reader: Reader) -> None:

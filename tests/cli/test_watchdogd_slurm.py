@@ -164,7 +164,7 @@ def test_after_a_stop_cron_starts_nothing_and_a_person_does(
     _later(file)
     called = call(capsys, "stop", file)
     assert "2 elements told to leave" in called.err
-    assert slurm.lines("cancelled") == ["100_1 100_2"]
+    assert slurm.lines("cancelled") == ["--state=PENDING 100_1 100_2"]
     slurm.say([])
     _later(file)
     called = call(capsys, "start", file, "--nodes", "2", "--unless-stopped")
@@ -179,7 +179,7 @@ def test_scale_takes_away_what_is_pending_and_too_much(
     call(capsys, "start", file, "--nodes", "5")
     _later(file)
     assert call(capsys, "scale", file, "2").code == 0
-    assert slurm.lines("cancelled") == ["100_3 100_4 100_5"]
+    assert slurm.lines("cancelled") == ["--state=PENDING 100_3 100_4 100_5"]
     assert "no elements are for stage 'values'" in call(capsys, "scale", file, "values=2").err
     assert call(capsys, "scale", file, "two").code == 2
 

@@ -178,15 +178,18 @@ def test_stages_and_drivers_are_told_as_their_watchdog_has_them(file: Path, watc
 
 
 def test_several_hosts_are_added_up(file: Path, watch: Watch) -> None:
-    stages = (StageReport(name="parse", wanted=2, rate=3.0, service=0.1, memory=100),)
+    parse = StageReport(name="parse", wanted=2, rate=3.0, service=0.1, memory=100, hard_limit=600.0)
+    stages = (parse,)
     publish(file, report("rose", stages=stages, drivers=(driver("parse-1"),)))
     other = (StageReport(name="parse", wanted=1, rate=1.0, service=0.5, memory=50),)
     publish(file, report("fern", identity=FAR, stages=other, drivers=(driver("parse-1", "fern"),)))
     called = watch("status", file, "--json")
-    parse = stage(called, "parse")
-    assert (parse["drivers"], parse["wanted"], parse["rate"], parse["memory"]) == (2, 3, 4.0, 150)
+    said = stage(called, "parse")
+    assert (said["drivers"], said["wanted"], said["rate"], said["memory"]) == (2, 3, 4.0, 150)
     # Each counts by what it does.
-    assert parse["service"] == pytest.approx(0.2)
+    assert said["service"] == pytest.approx(0.2)
+    # What is learned is learned on each host by itself.
+    assert said["hard_limit"] == 600.0
     assert "HOST" in watch("status", file).out
 
 

@@ -171,6 +171,15 @@ def test_very_many_drivers_are_asked_back(file: Path, watch: Watch) -> None:
     assert watch("scale", "parse=500", "--host", "rose").code == 2
 
 
+def test_host_has_the_processors_that_it_may_use(file: Path, watch: Watch) -> None:
+    may_use = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(may_use)})
+    try:
+        assert "where a host has 1 processor" in watch("scale", "parse=17").err
+    finally:
+        os.sched_setaffinity(0, may_use)
+
+
 def test_a_driver_beyond_what_the_file_says_can_be_meant_once_it_is_there(
     file: Path, watch: Watch
 ) -> None:

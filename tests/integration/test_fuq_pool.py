@@ -285,6 +285,8 @@ def test_worker_says_at_the_default_level_why_it_has_nothing_to_do(
                 (pool.endpoint, ("--secret-file", str(secret))),
             )
         ]
+        pool.wait(lambda: lines[0], "it says what it is for")
+        assert f"other for fuq at {closed}; Ctrl-C to leave" in lines[0][0]
         wanted = [
             "no broker: ",
             "the broker does not know our secret",

@@ -293,6 +293,20 @@ def test_plain_bytes_are_no_handshake_and_silence_ends_with_its_time(
     assert ends.of(listener, Joined) == []
 
 
+def test_who_hangs_up_amid_the_handshake_is_named_all_the_same(ends: Ends, papers: Papers) -> None:
+    ours = papers.make("broker", papers.authority, papers.authority, "127.0.0.1")
+    listener = ends.listen(tls=tls.serving(ours, other_proof=False))
+    plain = socket.create_connection(("127.0.0.1", port(listener)))
+    # Reset at once: by then the kernel does not know any more who it was.
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    ends.until(lambda: len(listener._by_fd) == 1, "it is there")
+    plain.close()
+    ends.until(lambda: ends.of(listener, Refused), "it is refused")
+    (refused,) = ends.of(listener, Refused)
+    assert isinstance(refused, Refused)
+    assert refused.why.startswith("127.0.0.1 is refused: ")
+
+
 def test_papers_that_prove_nothing_are_refused_at_the_start(papers: Papers) -> None:
     alone = papers.make("alone", papers.authority, None, "127.0.0.1")
     assert tls.serving(alone, other_proof=True).verify_mode is ssl.CERT_NONE

@@ -71,9 +71,26 @@ def test_status_of_this_host_answers_while_the_root_and_the_file_hang(yard: Yard
             assert "a" in rows["work-1"]
         shown = yard.command("logs", "-p", str(yard.file))
         assert (shown.returncode, shown.stdout) == (0, "work-1 | at hand: a\n")
-        told = yard.command("stop", "-p", str(yard.file))
-        assert (told.returncode, told.stderr.count("does not answer")) == (74, 1)
+        for command in ("stop", "check", "unit", "run"):
+            told = yard.command(command, "-p", str(yard.file))
+            assert (told.returncode, told.stderr.count("does not answer")) == (74, 1), command
         assert watchdog.poll() is None
+
+
+def test_file_that_is_found_as_the_only_other_one_is_known_while_the_root_hangs(yard: Yard) -> None:
+    there = yard.root / "there"
+    there.mkdir()
+    (yard.root / "queues").symlink_to(there)
+    yard.file = yard.root / "serif.toml"
+    yard.write('name = "work"\ncall = "stages:obey"')
+    yard.run()
+    until(lambda: yard.states() == {"work-1": "ready"})
+    with closing(Silent(yard.root / "silent")) as silent:
+        (yard.root / "queues").unlink()
+        (yard.root / "queues").symlink_to(silent.path)
+        called = yard.command("status")
+        assert called.returncode == 0, called.stderr
+        assert f"{yard.file}, or what is below {yard.root}/queues, does not answer" in called.stdout
 
 
 def test_pipeline_whose_root_was_changed_in_the_file_is_told_of_where_it_runs(yard: Yard) -> None:
@@ -101,6 +118,6 @@ def test_terminal_is_told_how_fast_it_is_and_when_it_will_be_done(
         yard.put(f"d{number}", "slow 0.02")
     with on_terminal("run", "--drain", yard.file, program="watchdogd") as (process, terminal):
         read_until(terminal, r"yard runs on \S+; watchdogd status \S+ says how it goes")
-        read_until(terminal, r"%  [0-9.]+/s  ETA [^ ]+ m?s  work \d+ × 1")
+        read_until(terminal, r"%  [0-9.]+/s  [^ ]+ m?s left  work \d+ × 1")
         read_until(terminal, r"300 documents went through")
         assert process.wait(PATIENCE) == 0

@@ -736,7 +736,7 @@ def test_reload_that_names_what_cannot_be_imported_asks_no_driver_to_leave(
 
 def test_host_that_dies_leaves_its_documents_to_the_others(yard: Yard) -> None:
     yard.write(f'{ONE}\ngrace = "1 s"')
-    yard.put("a", "wait once")
+    yard.put("a", "wait")
     first = yard.run()
     working(yard)
     pids = yard.all_pids()
@@ -747,7 +747,11 @@ def test_host_that_dies_leaves_its_documents_to_the_others(yard: Yard) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     first.wait(PATIENCE)
+    # It is not the document's doing that all died: it is begun again, and nothing is charged.
+    until(lambda: yard.begun() == ["a", "a"])
+    (yard.root / "go").touch()
     until(lambda: yard.ls("one") == ["a.ready"])
+    assert yard.discarded("input") == {}
 
 
 # What it tells

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from queuedriver.format.units import format_duration
-from tests.network.doors import PROTOCOLS, Running, open_doors
+from tests.network.doors import NO_BROKER, PROTOCOLS, Running, open_doors
 
 WORKERS = 4
 # What one document takes, in seconds, and how many wait at the least while there are kills.
@@ -80,6 +80,7 @@ class Kills:
             for _ in range(self._orders.kills):
                 self._feed()
                 broker = self._broker()
+                self._replace_who_left()
                 self._let_live(broker)
                 if self._orders.workers_too:
                     self._kill_a_worker()
@@ -88,6 +89,7 @@ class Kills:
                 broker.kill()
             killed_at = time.monotonic()
             broker = self._broker()
+            self._replace_who_left()
             doors.wait_until_empty()
             drained_at = time.monotonic()
             broker.signal()
@@ -114,6 +116,12 @@ class Kills:
 
     def _worker(self) -> Running:
         return self._doors.worker(WORK)
+
+    def _replace_who_left(self) -> None:
+        """Do as a watchdog does with who left since it found no broker when it started."""
+        for at, one in enumerate(self._workers):
+            if one.exit_code == NO_BROKER:
+                self._workers[at] = self._worker()
 
     def _feed(self) -> None:
         self._doors.bring_many(max(0, WAITING - self._doors.to_come()))

@@ -31,7 +31,7 @@ KEEPING = {"watchdogd.supervisor", "watchdogd.stages"}
     [
         ("watchdogd.programs.driver", {*COSTLY, *KEEPING}),
         ("watchdogd.programs.io_helper", {*COSTLY, *KEEPING, *DRIVING}),
-        ("watchdogd.cli.keep", {*COSTLY, *DRIVING}),
+        ("watchdogd.cli.watch", {*COSTLY, *DRIVING}),
         # Until its helper is begun.
         (
             "watchdogd.cli.run",
@@ -47,6 +47,20 @@ def test_a_process_of_a_pipeline_imports_no_more_than_it_needs(
         [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
     )
     assert needless & {*ran.stdout.split()} == set()
+
+
+def test_what_is_for_slurm_is_loaded_for_a_file_that_speaks_of_it() -> None:
+    stage = '[[stage]]\nname = "a"\ncall = "a:b"\n'
+    script = (
+        "import sys, watchdogd.cli.watch, watchdogd.cli.status, watchdogd.programs.io_helper\n"
+        "from watchdogd.pipeline.read import parse\n"
+        "parse(sys.argv[1], 'p', '/p')\n"
+        "print(*(name for name in sys.modules if 'slurm' in name))"
+    )
+    for text, loaded in ((stage, []), (f"[slurm]\n{stage}", ["watchdogd.pipeline.slurms"])):
+        argv = [sys.executable, "-P", "-c", script, text]
+        ran = subprocess.run(argv, capture_output=True, text=True, check=True)
+        assert ran.stdout.split() == loaded
 
 
 @pytest.mark.parametrize("module", ["watchdogd.programs.driver", "watchdogd.programs.io_helper"])

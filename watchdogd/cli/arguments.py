@@ -5,7 +5,7 @@ Imports little: `run` has its helper load before it imports the rest.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from queuedriver.cli.words import argument, option
 from queuedriver.errors import BadArgument, NotFound, QueueError
@@ -41,9 +41,16 @@ def numbers_of(words: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) -> str:
+def checked_host(host: str | None) -> str | None:
+    """Return what `--host` says; BadArgument where nobody could read it."""
+    if host is not None and not host.isprintable():
+        raise BadArgument(f"--host {host!r}: a name is printable; choose another")
+    return host
+
+
+def pipeline_file(given: str | None) -> str:
     """Return the pipeline's file: the one that was named, or the one that must be meant."""
-    if named := given or environ.get(VARIABLE):
+    if named := given or os.environ.get(VARIABLE):
         if not os.path.isdir(named):
             return named
         if not os.path.exists(inside := os.path.join(named, USUAL)):

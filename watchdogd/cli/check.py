@@ -11,7 +11,8 @@ from queuedriver.cli.render import columns_of, escape, escape_name, table, write
 from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count
 from watchdogd.check import Findings, examine
-from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, pipeline_file
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, checked_host, either
+from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.imports import check_imports
 from watchdogd.pipeline.drawing import COLUMNS, draw, ends
 from watchdogd.pipeline.problems import BadPipeline, Problem
@@ -35,10 +36,10 @@ def check(
       0   it can run here        66  there is no such file
       77  not permitted          78  mistakes, each on a line of its own
     """
-    named = pipeline_file(either(pipeline, option))
+    named = answering_file(either(pipeline, option))
     found = None
     try:
-        found = examine(named, host or socket.gethostname(), check_imports)
+        found = examine(named, checked_host(host) or socket.gethostname(), check_imports)
         error = BadPipeline(found.problems)
     except BadPipeline as bad:
         error = bad
@@ -78,7 +79,6 @@ def _print_json(
             "exit_code": code,
             "complaints": msgspec.to_builtins(problems),
             "notes": list(found.notes) if found else [],
-            "caps": dict(found.caps) if found else {},
             "pipeline": msgspec.to_builtins(found.pipeline) if found else None,
         }
     )

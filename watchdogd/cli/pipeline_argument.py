@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, NoReturn
 
 import msgspec
@@ -11,12 +11,13 @@ from queuedriver.errors import FileSystemTrouble, NotFound
 from queuedriver.format.units import visible
 from watchdogd.cli.arguments import USUAL, VARIABLE, pipeline_file, usual_files
 from watchdogd.cli.hosts import Hosts, hosts_here, read_hosts
-from watchdogd.host import answers
+from watchdogd.driver_ids import short_name, stage_of
 from watchdogd.pipeline import schema
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.pipeline.problems import BadPipeline, Wrong
 from watchdogd.pipeline.read import load_bytes, read
 from watchdogd.report import HOSTS, StageReport
+from watchdogd.report_file import known_files
 
 # So many names are told of what there is.
 _MOST_TOLD = 20
@@ -49,13 +50,16 @@ def choose(given: str | None, *, hung_too: bool = False) -> Chosen:
     """Return the pipeline that is meant; while its file is bad, what its watchdogs say it is. Where
     its file system does not answer, only what a watchdog of this host says, if that is wanted."""
     option = "" if given is None else f" -p {shlex.quote(given)}"
-    file, here = _known_here(given)
-    if here.seen and not answers(lambda: _touch(given, here)):
+    known, here = _known_here(given)
+    if _hangs(given, here):
         if not hung_too:
-            raise FileSystemTrouble(f"{file}, or what is below its root, does not answer")
+            raise _no_answer(known)
         pipeline = _completed(None, here.seen[0].report.root, here)
-        return Chosen(pipeline, here, file, option, hung=True)
+        return Chosen(pipeline, here, known, option, hung=True)
     file = pipeline_file(given)
+    if (path := os.path.abspath(file)) != known:
+        # That one is not there any more.
+        here = hosts_here(path)
     said, bad = None, None
     try:
         said = read(file)
@@ -75,15 +79,47 @@ def choose(given: str | None, *, hung_too: bool = False) -> Chosen:
     return Chosen(_completed(said, root or "", hosts), hosts, file, option, wrong)
 
 
-def _known_here(given: str | None, environ: Mapping[str, str] = os.environ) -> tuple[str, Hosts]:
+def answering_file(given: str | None) -> str:
+    """Return the pipeline's file that is meant; FileSystemTrouble where it, or what is below its
+    root, does not answer, as far as a watchdog of this host has told where that is."""
+    known, here = _known_here(given)
+    if _hangs(given, here):
+        raise _no_answer(known)
+    return pipeline_file(given)
+
+
+def _hangs(given: str | None, here: Hosts) -> bool:
+    if not here.seen:
+        return False
+    from watchdogd.host import answers
+
+    return not answers(lambda: _touch(given, here))
+
+
+def _no_answer(file: str) -> FileSystemTrouble:
+    return FileSystemTrouble(f"{file}, or what is below its root, does not answer")
+
+
+def _known_here(given: str | None) -> tuple[str, Hosts]:
     """Return the file that is meant, by its path as text, and its watchdogs on this host; nothing
     where it has none."""
-    named = given or environ.get(VARIABLE)
-    for file in (named, os.path.join(named, USUAL)) if named else usual_files():
+    for file in _may_be_meant(given):
         path = os.path.abspath(file)
         if (hosts := hosts_here(path)).seen:
             return path, hosts
     return "", Hosts()
+
+
+def _may_be_meant(given: str | None) -> Iterator[str]:
+    """Yield the files that may be meant, as `pipeline_file` looks for them; of those that are
+    called otherwise, the one in this directory that a watchdog was given."""
+    if named := given or os.environ.get(VARIABLE):
+        yield from (named, os.path.join(named, USUAL))
+        return
+    for file in usual_files():
+        yield file
+        if os.path.dirname(file) == os.getcwd() and len(others := known_files(os.getcwd())) == 1:
+            yield from others
 
 
 def _touch(given: str | None, here: Hosts) -> None:
@@ -163,8 +199,8 @@ def _target(chosen: Chosen, text: str, host: str) -> Target:
     if stage := chosen.pipeline.stage(name):
         return Target(stage, host=host)
     known = _drivers_known(chosen)
-    stage_name, _, _ = name.rpartition("-")
-    if name in known and (stage := chosen.pipeline.stage(stage_name)):
+    parts = stage_of(name)
+    if name in known and parts and (stage := chosen.pipeline.stage(parts[0])):
         return Target(stage, name, host)
     names = [one.name for one in chosen.pipeline.stages]
     return _refuse(chosen, "stage or driver", name, [*names, *known])
@@ -173,7 +209,7 @@ def _target(chosen: Chosen, text: str, host: str) -> Target:
 def _drivers_known(chosen: Chosen) -> list[str]:
     """Return the short names of all drivers that there may be."""
     slots = ((one, slot) for one in chosen.pipeline.stages for slot in range(one.drivers.max))
-    names = {f"{stage.name}-{slot + 1}": None for stage, slot in slots}
+    names = {short_name(stage.name, slot + 1): None for stage, slot in slots}
     for host in chosen.hosts.seen:
         names |= dict.fromkeys(driver.name for driver in host.report.drivers)
     return list(names)

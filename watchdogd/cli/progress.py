@@ -82,7 +82,7 @@ def _line(watchdog: Supervisor) -> str:
         parts.append(pace)
     times = [_time_left(*one) for one in zip(to_do, stages, strict=True)]
     if 0.0 < max(times, default=0.0) < math.inf:
-        parts.append(f"ETA {format_duration(max(times))}")
+        parts.append(f"{format_duration(max(times))} left")
     parts += [
         f"{one.stage.name} {load.backlog:,} × {len(one.living)}"
         for load, one in zip(loads, stages, strict=True)

@@ -13,7 +13,8 @@ from queuedriver.cli.render import columns_of, escape_name, table, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
 from queuedriver.format.units import format_count, format_duration, format_size
-from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, pipeline_file
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
+from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.cli.status import status as pipeline_status
 from watchdogd.cli.unit import program
 from watchdogd.pipeline.model import Pipeline, Slurm
@@ -269,7 +270,7 @@ def scale(
                 for job in one.jobs
             ]
             if surplus := jobs[max(0, len(jobs) - max(0, over)) :]:
-                programs.cancel(*surplus)
+                programs.cancel_pending(*surplus)
         _submit(found, ledger, None, _AS_THE_FILE_SAYS)
 
 
@@ -284,24 +285,24 @@ def stop(
         # First: nobody is to submit others.
         ledger.stop(stopped=True)
         notice(found, f"stopped by watchdogd slurm stop; {_start(found)} goes on")
-        told: dict[str, int] = {}
+        told: set[str] = set()
         # At once those that are known, and then whoever else is there.
-        for facts in (ledger.facts(), ask_after(ledger, found, ledger.now())):
-            for one in (one for one in facts.elements if one.name not in told):
+        for facts in (ledger.facts, lambda: ask_after(ledger, found, ledger.now())):
+            for one in (one for one in facts().elements if not told.issuperset(one.jobs)):
                 _dismiss(one, now=now)
-                told[one.name] = one.count
-    total = format_count(sum(told.values()), "element")
+                told.update(one.jobs)
+    total = format_count(len(told), "element")
     say(f"{total} told to leave" if told else "no element is pending or running now")
 
 
 def _dismiss(one: Element, *, now: bool) -> None:
+    """Take away an element that is pending. One that runs sees by itself that it is to leave; a
+    signal besides would be its second, by which documents are given back at once."""
     try:
-        if one.state == "pending":
+        if now:
             programs.cancel(*one.jobs)
-        elif now:
-            programs.cancel(one.job)
-        else:
-            programs.ask_to_leave(one.job)
+        elif one.state == "pending":
+            programs.cancel_pending(*one.jobs)
     except programs.Refused as error:
         # It may have ended at this moment.
         if "invalid job id" not in str(error).lower():
@@ -312,7 +313,7 @@ def _dismiss(one: Element, *, now: bool) -> None:
 
 
 def _read(given: str | None) -> Pipeline:
-    found = read(os.path.abspath(pipeline_file(given)))
+    found = read(os.path.abspath(answering_file(given)))
     if found.slurm is None:
         raise ConfigError(f"{found.file} has no [slurm], which says what to ask for; add one")
     return found

@@ -19,7 +19,7 @@ from queuedriver.operating.queue_view import DriverView, QueueView, overview
 from watchdogd.cli.hosts import Hosts, SeenHost, read_controls
 from watchdogd.cli.pipeline_argument import Chosen
 from watchdogd.driver_ids import driver_id, short_host
-from watchdogd.messages import Controls
+from watchdogd.helper_messages import Controls
 from watchdogd.pipeline.model import Stage
 from watchdogd.report import SHARES, DriverReport, StageReport
 from watchdogd.stage_words import stage_facts
@@ -314,6 +314,7 @@ def _stage(
         rate=rate,
         service=_service(reports, own),
         startup=max((one.startup for one in reports if one.startup is not None), default=None),
+        hard_limit=max((one.hard_limit for one in reports if one.hard_limit), default=None),
         memory=sum(one.memory for one in reports) + sum(one.memory for one in unkept.values()),
         # The rate is that of the last minute, and who is gone does no more.
         eta=counts.waiting / rate if rate and living else None,

@@ -247,7 +247,7 @@ def _pipeline(
             for stage, table in zip(stages, tables, strict=True)
         ),
         host=Host(**{**room, **there}),
-        on_event=_hook(said.get("on_event", ()), file),
+        on_event=said.get("on_event", ()),
         adopt=said.get("adopt", False),
     )
     rules.check(pipeline, tables)
@@ -379,7 +379,7 @@ def _stage(table: Table, before: tuple[Stage, Table] | None) -> Stage:
 
 
 def _kind(table: Table) -> Kind:
-    """Return which of the three says what is done."""
+    """Return which of the kinds says what is done."""
     kinds = [kind for kind in KINDS if kind in table.values or kind in table.bad]
     if len(kinds) == 1 or table.bad.issuperset(KINDS):
         return kinds[0]
@@ -427,11 +427,3 @@ def _bounds(
     between = bool(stage.outputs) and taken.issuperset(stage.outputs)
     usual = {key: shared.get(key, bound) if between else None for key, bound in _BETWEEN.items()}
     return {key: table.values.get(key, bound) for key, bound in usual.items()}
-
-
-def _hook(words: tuple[str, ...], file: str) -> tuple[str, ...]:
-    """Return the words with the path of the program made whole: the watchdog runs it in no
-    directory of its own."""
-    if words and os.sep in words[0]:
-        return (os.path.join(os.path.dirname(file), words[0]), *words[1:])
-    return words

@@ -34,7 +34,8 @@ def seen(pipeline: Pipeline, limit: float = programs.SOON) -> Facts:
     below the root, what it said last."""
     try:
         with Ledger.open(pipeline.root) as ledger:
-            with suppress(PermissionError):
+            with suppress(OSError):
+                # Who may not write there asks nobody.
                 ask(ledger, pipeline, limit)
             return ledger.facts()
     except (FileNotFoundError, NotADirectoryError):

@@ -33,6 +33,7 @@ from watchdogd.slurm.submitting import (
     needs,
     nothing_runs,
     notice,
+    number_of,
     serve,
     settle,
     tidy,
@@ -153,6 +154,9 @@ class Attendant:
         elements = ledger.facts().elements
         here = [one.host for one in elements if one.stage == request.name and _runs(one)]
         number, leaving = ledger.leaving()
+        if self.post.host in leaving:
+            # An attendant before this one has said so, and ended.
+            self._leave("it has said so")
         if not idle and ledger.scaled(request.name) is None:
             # More than the file says are somebody's wish, until there is nothing to do.
             return
@@ -169,15 +173,21 @@ class Attendant:
             # First this, then the look: who submits looks at it afterwards.
             words = waiting_words(ledger.facts(), time.time()) or nothing_runs(self.pipeline)
             notice(self.pipeline, words)
-        if idle and any(look(self.pipeline, request).values()):
-            notice(self.pipeline, "")
+        left = len({*here} - {*leaving, self.post.host})
+        if idle and left < number_of(self.pipeline, ledger, request, look(self.pipeline)):
+            # Something came meanwhile, or is still upstream: another would be submitted for it.
+            if last:
+                notice(self.pipeline, "")
             ledger.forget_leaving(number + 1)
             self._idle = Idle()
             return
         self._leave("nothing to do" if idle else "more elements than there are to be")
 
     def _leave(self, why: str) -> None:
-        if not self._left and os.getppid() == self.post.watchdog:
+        """Tell the watchdog to leave, once: a second signal would have documents given back."""
+        report = last_report(self.post.local)
+        leaves = report is not None and report.state in ("stopping", "stopped")
+        if not (self._left or leaves) and os.getppid() == self.post.watchdog:
             self._left = True
             self._say(f"{self.post.host} leaves: {why}")
             os.kill(self.post.watchdog, signal.SIGTERM)

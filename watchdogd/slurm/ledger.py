@@ -43,6 +43,8 @@ _KEPT = 50
 _FACTS = "squeue.json"
 _STOP = "STOP"
 _LIMIT = 16 << 20
+# Of elements; more are not meant.
+_NUMBER = re.compile(r"[0-9]{1,5}")
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +142,7 @@ class Ledger:
         """Return the latest submission, and what came of it."""
         number = max(self._numbers("", ".json"), default=0)
         if not number:
-            return Latest(0, VOID)
+            return Latest(0, VOID, now=self.now())
         end = self.end_of(number)
         ended_at = self._made_at(f"{number}.end") if end else 0.0
         return Latest(number, end, self._made_at(f"{number}.json"), ended_at, self.now())
@@ -233,7 +235,7 @@ class Ledger:
         """Return how many elements of a group somebody has asked for; None: as the file says."""
         with suppress(FileNotFoundError):
             said = self.directory.read(_nodes(stage), 100).decode(errors="replace").strip()
-            return int(said) if said.isdecimal() else None
+            return int(said) if _NUMBER.fullmatch(said) else None
         return None
 
     def scale(self, stage: str, number: int | None) -> None:

@@ -111,11 +111,11 @@ def questions(name: str) -> tuple[str, ...]:
     return ("squeue", "--json", f"--name={name}")
 
 
+def cancel_pending(*jobs: str) -> None:
+    """Take away elements, unless they run by now."""
+    call(("scancel", "--state=PENDING", *jobs))
+
+
 def cancel(*jobs: str) -> None:
-    """Take away elements that are pending, or end those that run."""
+    """Take away elements that are pending, and end those that run."""
     call(("scancel", *jobs))
-
-
-def ask_to_leave(job: str) -> None:
-    """Tell the watchdog of an element that runs to leave, after the documents at hand."""
-    call(("scancel", "--batch", "--signal=TERM", job))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.errors import ConfigError
+from queuedriver.format.units import MAX_DURATION
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.slurm.request import Request
 
@@ -91,8 +92,9 @@ def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
         "cpus-per-task": str(request.cpus),
         "mem": "" if request.memory is None else f"{request.memory}M",
         "time": "" if time is None else clock(time),
-        "partition": chosen.partition or slurm.partition,
-        "account": chosen.account or slurm.account,
+        # Others may have written down what was chosen (ledger.py).
+        "partition": _word(chosen.partition or slurm.partition),
+        "account": _word(chosen.account or slurm.account),
         "qos": slurm.qos,
         "constraint": slurm.constraint,
         "gres": slurm.gres,
@@ -113,7 +115,7 @@ def job_name(pipeline: Pipeline, request: Request) -> str:
 
 def clock(seconds: float) -> str:
     """Return a time limit as Slurm has it: what is not a whole second, up to the next."""
-    minutes, left = divmod(math.ceil(seconds), 60)
+    minutes, left = divmod(math.ceil(min(seconds, MAX_DURATION)), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     return f"{days}-{hours:02}:{minutes:02}:{left:02}"

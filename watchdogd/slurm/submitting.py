@@ -48,27 +48,27 @@ class Need(NamedTuple):
 # Facts
 
 
-def look(pipeline: Pipeline, request: Request | None = None) -> dict[str, int]:
-    """Return how many documents of each queue, or of each that a group takes from, are to be done
-    and may be claimed."""
+class Sight(NamedTuple):
+    """What there is to do, and what watchdogs have said of how fast it is done."""
+
+    # Documents of each queue that are to be done and may be claimed.
+    unfinished: dict[str, int]
+    reports: list[HostReport]
+
+
+def look(pipeline: Pipeline) -> Sight:
+    """Look at all queues, and read what the watchdogs of all hosts have said."""
     found = {}
-    stages = [
-        stage for stage in pipeline.stages if request is None or request.drivers[stage.name].max
-    ]
-    for name in (queue for stage in stages for queue in stage.inputs):
-        try:
-            with Queue.open(pipeline.path(name)) as queue:
-                controls = queue.controls()
-                if controls.paused or controls.quit or queue.stopped():
-                    continue
+    for name in pipeline.inputs:
+        with suppress(NotFound), Queue.open(pipeline.path(name)) as queue:
+            controls = queue.controls()
+            if not (controls.paused or controls.quit or queue.stopped()):
                 found[name] = queue.listing(time.time()).waiting
-        except NotFound:
-            continue
-    return found
+    return Sight(found, _read_reports(pipeline.root))
 
 
-def read_reports(root: str) -> list[HostReport]:
-    """Return what the watchdogs of all hosts have said; where some run, only of those."""
+def _read_reports(root: str) -> list[HostReport]:
+    """Return what watchdogs have said; where some run, only those."""
     found = []
     path = os.path.join(root, HOSTS)
     if not os.path.isdir(path):
@@ -87,27 +87,24 @@ def bounds(ledger: Ledger, request: Request) -> Drivers:
     return request.slurm.nodes if number is None else Drivers(number, number)
 
 
+def number_of(pipeline: Pipeline, ledger: Ledger, request: Request, sight: Sight) -> int:
+    """Return how many elements of a group there are to be, by the work that waits."""
+    works = works_of(pipeline, request, sight.unfinished, sight.reports)
+    return wanted(works, bounds(ledger, request), request.slurm.target)
+
+
 def needs(
     pipeline: Pipeline, ledger: Ledger, facts: Facts, asked: dict[str, int] | None = None
 ) -> list[Need]:
     """Return which elements are missing, by the work that waits; or up to how many were `asked` for
     of each group."""
     found = []
-    reports: list[HostReport] | None = None
-    unfinished: dict[str, int] = {}
+    sight = look(pipeline) if asked is None else Sight({}, [])
     for request in requests(pipeline):
-        if asked is not None and request.name not in asked:
-            continue
-        least_most = bounds(ledger, request)
-        if asked is not None:
-            number = asked[request.name]
-        elif least_most.fixed:
-            number = least_most.max
+        if asked is None:
+            number = number_of(pipeline, ledger, request, sight)
         else:
-            if reports is None:
-                reports, unfinished = read_reports(pipeline.root), look(pipeline)
-            works = works_of(pipeline, request, unfinished, reports)
-            number = wanted(works, least_most, request.slurm.target)
+            number = asked.get(request.name, 0)
         there = count(facts.elements, request, "pending", "running")
         if number > there:
             found.append(Need(request, number - there))
@@ -145,7 +142,7 @@ def submit(
     began_at = time.monotonic()
     number = latest.number + 1
     text = script(pipeline, need.request, words_of(pipeline, need, program, chosen, str(number)))
-    os.makedirs(os.path.join(pipeline.root, control.CONTROL, LOGS), exist_ok=True)
+    _subdirectory(pipeline.root, LOGS).close()
     one = Submission(
         number=number,
         stage=need.request.name,
@@ -207,6 +204,12 @@ def words_of(
     return Words(program, key(pipeline), number, need.elements, chosen)
 
 
+def _subdirectory(root: str, place: str) -> Directory:
+    """Open what is below the control directory, made if it is not there."""
+    path = os.path.join(root, control.CONTROL, place)
+    return Directory.open(path, create=True, inside=place.count("/") + 2)
+
+
 def tidy(root: str, there: Collection[str], now: float) -> None:
     """Remove what elements that have ended have left below the root; `now` is the file system's.
     Of some nobody may have told Slurm's last word: what still runs writes it anew."""
@@ -216,8 +219,7 @@ def tidy(root: str, there: Collection[str], now: float) -> None:
         (control.LOGS, _WEEK),
         (LOGS, _WEEK),
     ):
-        path = os.path.join(root, control.CONTROL, place)
-        with closing(Directory.open(path, create=True, inside=place.count("/") + 2)) as directory:
+        with closing(_subdirectory(root, place)) as directory:
             for name in list(directory.names()):
                 host = name.partition(".")[0]
                 if not is_element(host) or host in there:

@@ -48,6 +48,9 @@ from queuedriver.jobs.jobfile import result
 GREETING = 10.0
 # How many refused jobs are remembered of one client; more is no client but a mistake.
 _MOST_REFUSED = 10_000
+# What is said of clients with another secret; and how often, in seconds, as they come again.
+_REFUSED = "somebody is refused: it does not know our secret; see --secret-file on both sides"
+_REFUSED_EVERY = 60.0
 # Seconds until a client is asked again that cannot run a job: doubled each time, up to the longest.
 _FIRST_REFUSAL = 1.0
 _LONGEST_REFUSAL = 300.0
@@ -108,6 +111,8 @@ class Broker(Exchange[Worker]):
         # Tasks that an ERROR may have meant, until when the client may say which, and whose they
         # are; by claim, in the order in which their time ends.
         self._doubted: dict[str, tuple[float, Worker]] = {}
+        # When it was said last that somebody does not know the secret.
+        self._refused_at = -math.inf
         # Counts every change of who is there and what it has.
         self.changes = 0
 
@@ -145,21 +150,25 @@ class Broker(Exchange[Worker]):
         if message.type is Type.UPDATE:
             return self._update(worker, wire.decode_update(message.body), now)
         if message.type is Type.AUTH:
-            return self._authenticate(worker, message.body)
+            return self._authenticate(worker, message.body, now)
         is_greeting = not worker.greeted
         worker.state = SERVER.step(worker.state, message.type.name)
         if message.type is Type.ERROR:
             return self._hear_error(worker, message.arg0, now)
         return self._welcome(worker, message.arg0, now) if is_greeting else []
 
-    def _authenticate(self, worker: Worker, body: bytes) -> Effects:
+    def _authenticate(self, worker: Worker, body: bytes, now: float) -> Effects:
         nonces = worker.nonce, body[: auth.NONCE]
         secret = self._secret or b""
         proof, wanted = body[auth.NONCE :], auth.client_proof(secret, *nonces)
         when = HOLDS if auth.holds(proof, wanted) else ELSE
         worker.state = SERVER.step(worker.state, "AUTH(nonce, proof)", when)
         if when == ELSE:
-            return self._cut_off(worker, "it does not know our secret")
+            refused: Effects = []
+            if now - self._refused_at >= _REFUSED_EVERY:
+                self._refused_at = now
+                refused = [Say(0, _REFUSED)]
+            return refused + self._cut_off(worker, "it does not know our secret")
         ours = wire.encode_body(Type.AUTH, auth.broker_proof(secret, *nonces))
         return [_send(worker, ours), _send(worker, wire.encode(Type.OK, 0))]
 

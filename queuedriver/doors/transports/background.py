@@ -60,5 +60,6 @@ class Background(Generic[T]):
                 for one in found:
                     self._discard(one)
                 return
-            self._found, self._error = found, error
+            # Announced first: who sees that it has ended takes it, and may close the descriptor.
             os.eventfd_write(self._fd, 1)
+            self._found, self._error = found, error

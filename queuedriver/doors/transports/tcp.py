@@ -18,6 +18,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from queuedriver.doors.transports.addresses import host_and_port
 from queuedriver.doors.transports.background import Background
@@ -53,10 +54,23 @@ _ACCEPT_AGAIN = 1.0
 _LINGER = 1.0
 # What accept(2) says of a connection that ended before it was taken, and of a shortage.
 _ENDED = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM)
+# What bind(2) says of an address that this host has not.
+_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+# Every address of the host, those of IPv4 included.
+_ANY_IPV6 = "::"
 _SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 _BROKEN = select.EPOLLHUP | select.EPOLLERR
+
+
+def _address(sock: socket.socket) -> str:
+    """Return where the other side is; empty when it is gone already, or not reached yet."""
+    try:
+        found = sock.getpeername()
+    except OSError:
+        return ""
+    return f"{found[0]}:{found[1]}"
 
 
 class _Connection:
@@ -65,6 +79,8 @@ class _Connection:
     def __init__(self, sock: socket.socket, peer: bytes) -> None:
         self.socket = sock
         self.peer = peer
+        # Where the other side is; of who has hung up the kernel does not know it any more.
+        self.address = _address(sock)
         self.fd = sock.fileno()
         self.unsent = bytearray()
         # Whether it is made.
@@ -316,7 +332,7 @@ class Listener(_Tcp):
         self._accept_at: float | None = None
         self._refusals = Refusals()
         try:
-            self.endpoints = [self._listen(endpoint) for endpoint in listen]
+            self.endpoints = [one for endpoint in listen for one in self._listen(endpoint)]
         except BaseException:
             self.close()
             raise
@@ -330,18 +346,14 @@ class Listener(_Tcp):
 
     def _lost(self, one: _Connection, why: str) -> Iterator[Arrival]:
         if not (one.open or one.dropped):
-            host, _, _ = self.address(one.peer).rpartition(":")
-            yield from self._refusals.news(f"{host} is refused: {why}")
+            host, _, _ = one.address.rpartition(":")
+            yield from self._refusals.news(f"{host or 'somebody'} is refused: {why}")
         yield from super()._lost(one, why)
 
     def address(self, peer: bytes) -> str:
         """Where a peer is; empty when it is gone."""
         one = self._by_peer.get(peer)
-        try:
-            found = one.socket.getpeername() if one is not None else ()
-        except OSError:
-            found = ()
-        return f"{found[0]}:{found[1]}" if found else ""
+        return one.address if one is not None else ""
 
     def next_tick_at(self) -> float | None:
         return soonest(super().next_tick_at(), self._accept_at)
@@ -365,24 +377,45 @@ class Listener(_Tcp):
             return sock
         return self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
-    def _listen(self, endpoint: str) -> str:
+    def _listen(self, endpoint: str) -> list[str]:
+        """Listen at every address of an endpoint that this host has, all with one port; return
+        where that is."""
         host, port = host_and_port(endpoint)
+        bound: list[str] = []
         try:
-            where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_passive(host))
-            family, kind, proto, _, address = where[0]
-            sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, proto)
-            self._sockets[sock.fileno()] = sock
-            self._epoll.register(sock.fileno(), _READ)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(address)
-            sock.listen(_BACKLOG)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_passive(host))
+            for number, (family, kind, proto, _, address) in enumerate(found, 1):
+                at = address[0], port, *address[2:]
+                try:
+                    where, port = self._bind(family, kind, proto, at)
+                except OSError as error:
+                    # A name may have an address of IPv6 on a host without.
+                    if error.errno not in _NOT_OURS or (number == len(found) and not bound):
+                        raise
+                else:
+                    where = f"[{where}]" if ":" in where else where
+                    bound.append(f"tcp://{where}:{port}")
         except OSError as error:
             raise CannotUse(
                 f"cannot listen at {endpoint}: {_words(error)}; choose another --listen"
             ) from None
-        bound = sock.getsockname()
-        shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        return f"tcp://{shown}:{bound[1]}"
+        return bound
+
+    def _bind(self, family: int, kind: int, proto: int, address: Any) -> tuple[str, int]:
+        sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, proto)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6 and address[0] != _ANY_IPV6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(address)
+            sock.listen(_BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+        self._sockets[sock.fileno()] = sock
+        self._epoll.register(sock.fileno(), _READ)
+        where, port, *_ = sock.getsockname()
+        return where, port
 
     def _accept(self, sock: socket.socket) -> None:
         for _ in range(_ROUND_ACCEPTS):

@@ -752,5 +752,5 @@ def test_document_that_was_just_published_is_counted_before_the_broker_rests(
     office.loop._settle(time.monotonic())
     office.loop.wait = lambda seconds: "timeout"  # type: ignore[method-assign]
     office.loop.rest()
-    assert board.read().documents == 1
+    assert board.read().totals.documents == 1
     board.close()

@@ -562,6 +562,16 @@ def test_client_that_does_not_know_the_secret_is_cut_off() -> None:
     assert Say(0, words) in others
 
 
+def test_broker_says_once_a_minute_that_somebody_does_not_know_the_secret() -> None:
+    broker = Broker(SECRET, lambda: b"b" * 32)
+    told = []
+    for now in (5.0, 6.0, 64.0, 66.0):
+        broker.joined(A, now)
+        effects = broker.hear(A, [wire.encode_body(Type.AUTH, bytes(64))], now, 0.0)
+        told += [now for one in effects if isinstance(one, Say) and one.level == 0]
+    assert told == [5.0, 66.0]
+
+
 def test_client_leaves_a_broker_that_asks_for_a_secret_it_has_not() -> None:
     others = converse(*pair(SECRET, None))
     assert [one.exit_code for one in others if isinstance(one, Leave)] == [77]

@@ -91,6 +91,21 @@ def test_there_is_room_again_as_soon_as_one_is_gone(output: Output, limit: int) 
     assert pressure.room(0) == 1
 
 
+def test_who_has_just_worked_rests_before_it_takes_a_little_room_and_then_takes_it(
+    output: Output,
+) -> None:
+    """Else hundreds would be counted for each few, where an output is emptied as it is filled."""
+    pressure = output.pressure(items=500)
+    output.hold_ready(490)
+    assert pressure.room(0) == 10
+    output.hold_ready(480)
+    assert pressure.full(10) == "out holds 480 items or more"
+    # Be there somebody who empties it or not.
+    assert pressure.room(10) == 20
+    output.hold_ready(400)
+    assert pressure.room(30) == 100
+
+
 def test_an_output_that_was_emptied_meanwhile_had_somebody_to_empty_it(output: Output) -> None:
     pressure = output.pressure(items=1)
     output.hold("a.ready")

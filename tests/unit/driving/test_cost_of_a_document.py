@@ -81,7 +81,7 @@ def test_ordinary_document_costs_no_more_than_was_measured(
     assert count.bytecodes / each <= BYTECODES + watched * BYTECODES_SHOWN
     assert count.frames / each <= FRAMES + watched * FRAMES_SHOWN
     if board is not None:
-        assert board.read().documents == DOCUMENTS
+        assert board.read().totals.documents == DOCUMENTS
         board.close()
 
 

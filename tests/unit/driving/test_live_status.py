@@ -10,7 +10,7 @@ import pytest
 
 from queuedriver import Driver, Options
 from queuedriver.claims.document import Document
-from queuedriver.driving.live_status import SIZE, Board, Glimpse, Tally
+from queuedriver.driving.live_status import SIZE, Board, Glimpse, Tally, Totals
 from queuedriver.errors import ConfigError
 from queuedriver.format.names import MAX_DOCID, Mint
 from tests.drivers import FORKS, PATIENCE
@@ -38,13 +38,14 @@ def test_reader_sees_what_the_driver_wrote_last(path: str) -> None:
     driver.ended(1.5, 2)
     glimpse = watchdog.read()
     assert (glimpse.state, glimpse.docid, glimpse.began_at) == ("ready", "", 0.0)
-    assert (glimpse.work, glimpse.documents) == (1_500_000_000, 2)
+    assert glimpse.totals[:2] == (1_500_000_000, 2)
     driver.began("b", 13.5)
-    driver.count((1, 5, 2, 3, 4), 6, 7)
+    driver.count(Totals(1, 5, 2, 3, 4, 6, 7))
     glimpse = watchdog.read()
     assert (glimpse.state, glimpse.docid, glimpse.began_at) == ("ready", "", 0.0)
-    assert (glimpse.work, glimpse.wait, glimpse.block, glimpse.overhead) == (1, 2, 3, 4)
-    assert (glimpse.documents, glimpse.failed, glimpse.discarded) == (5, 6, 7)
+    assert glimpse.totals == Totals(
+        work=1, wait=2, block=3, overhead=4, documents=5, failed=6, discarded=7
+    )
     driver.show("waiting-fs", "no space left")
     glimpse = watchdog.read()
     assert (glimpse.state, glimpse.why) == ("waiting-fs", "no space left")
@@ -92,7 +93,7 @@ def test_board_tells_how_a_driver_left_and_what_it_did(tmp_path: Path, path: str
         tmp_path / "in", lambda one: one.read(), tmp_path / "out", options=options, board=board
     ).run()
     glimpse = board.read()
-    assert (glimpse.word, glimpse.documents, glimpse.claimed, glimpse.state) == (
+    assert (glimpse.word, glimpse.totals.documents, glimpse.claimed, glimpse.state) == (
         "drained",
         3,
         True,
@@ -141,8 +142,8 @@ def test_what_was_done_just_before_a_long_document_is_counted_while_that_is_at_h
 
     options = Options(drain=True, max_output_items=1000)
     Driver(tmp_path / "in", process, tmp_path / "out", options=options, board=board).run()
-    assert [one.documents for one in seen] == list(range(20))
-    assert [one.work for one in seen] == sorted({one.work for one in seen})
+    assert [one.totals.documents for one in seen] == list(range(20))
+    assert [one.totals.work for one in seen] == sorted({one.totals.work for one in seen})
     assert {one.state for one in seen} == {"busy"}
     assert len({one.docid for one in seen}) == 20
 
@@ -164,7 +165,7 @@ def test_nothing_is_at_hand_between_two_documents(
     monkeypatch.setattr(Mint, "next", noted)
     options = Options(drain=True)
     Driver(tmp_path / "in", Document.read, tmp_path / "out", options=options, board=board).run()
-    assert [one.documents for one in between] == list(range(20))
+    assert [one.totals.documents for one in between] == list(range(20))
     assert {(one.state, one.docid) for one in between} == {("ready", "")}
 
 
@@ -179,7 +180,7 @@ def test_every_moment_is_booked_once() -> None:
     tally.paused(blocked=True)
     tally.worked(0, 2)
     passed = time.monotonic_ns() - began_at
-    work, documents, wait, block, overhead = tally.sums()
+    work, documents, wait, block, overhead, *_ = tally.totals
     assert work + wait + block + overhead <= passed
     assert min(work, wait, block, overhead) >= 0
     assert documents == tally.documents == 3
@@ -203,7 +204,7 @@ def test_loading_is_no_overhead() -> None:
     started_at = time.monotonic_ns()
     tally.start()
     tally.worked(0, 0)
-    assert sum(tally.sums()) <= time.monotonic_ns() - started_at
+    assert sum(tally.totals) <= time.monotonic_ns() - started_at
 
 
 def test_counters_are_never_read_in_the_middle_of_a_turn() -> None:
@@ -248,5 +249,5 @@ def test_document_at_hand_is_shown_while_those_before_it_are_counted(tmp_path: P
     assert (glimpse.docid, glimpse.began_at) == ("long", since)
     tally.ended()
     glimpse = board.read()
-    assert (glimpse.docid, glimpse.documents) == ("", 2)
+    assert (glimpse.docid, glimpse.totals.documents) == ("", 2)
     board.close()

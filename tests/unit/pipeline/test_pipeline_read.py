@@ -234,11 +234,6 @@ def test_the_root_is_relative_to_the_file_and_may_be_anywhere(tmp_path: Path) ->
     assert understood('[pipeline]\nroot = "~/q"\n' + ONE).root == os.path.expanduser("~/q")
 
 
-def test_a_hook_beside_the_file_is_found_from_anywhere() -> None:
-    for words, first in (('["./tell", "{event}"]', "/data/./tell"), ('"tell {host}"', "tell")):
-        assert understood(f"[pipeline]\non_event = {words}\n{ONE}").on_event[0] == first
-
-
 def test_what_is_read_survives_a_pipe_to_another_process() -> None:
     pipeline = understood(SERIF)
     assert msgspec.json.decode(msgspec.json.encode(pipeline), type=Pipeline) == pipeline

@@ -10,7 +10,7 @@ from watchdogd.driver_ids import short_host
 from watchdogd.pipeline.model import Drivers, Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.script import Words, clock, script
+from watchdogd.slurm.script import Chosen, Words, clock, script
 
 TEXT = """
 [slurm]
@@ -128,6 +128,13 @@ def test_a_path_that_would_be_another_in_a_script_is_refused(path: str) -> None:
     one = pipeline(file=path)
     with pytest.raises(ConfigError):
         text_of(one, requests(one)[0])
+
+
+@pytest.mark.parametrize("chosen", [Chosen(partition='x"'), Chosen(account="x\nrm -rf ~")])
+def test_nothing_that_others_wrote_down_becomes_a_command(chosen: Chosen) -> None:
+    one = pipeline()
+    with pytest.raises(ConfigError, match="cannot stand in a script"):
+        script(one, requests(one)[0], Words(("w",), "k", "7", 3, chosen))
 
 
 @pytest.mark.parametrize(

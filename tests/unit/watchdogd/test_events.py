@@ -96,9 +96,9 @@ def test_log_that_has_grown_is_rotated(voice: Voice) -> None:
 
 
 def test_bytes_that_are_no_text_are_written_all_the_same(voice: Voice) -> None:
-    voice.events.say("discarded", "a\udcffb", docid="c\udcff", at=1.0)
+    voice.events.say("discarded", "a\udcffb", queue="c\udcff", at=1.0)
     (line,) = voice.lines()
-    assert (line["message"], line["docid"]) == ("a\\udcffb", "c\\udcff")
+    assert (line["message"], line["queue"]) == ("a\\udcffb", "c\\udcff")
 
 
 def test_events_that_could_not_be_written_are_told_and_counted(voice: Voice) -> None:
@@ -200,6 +200,16 @@ def test_command_gets_its_words_in_the_pipelines_directory_and_no_shell_sees_the
     voice.events.say("hung", "$(echo no) *")
     voice.quiet(0.0)
     assert voice.log() == f"hung\n$(echo no) *\n{voice.place}/pipeline\ncomplaint\n"
+
+
+def test_command_beside_the_file_is_found_from_anywhere(voice: Voice) -> None:
+    tell = voice.place / "pipeline/tell"
+    tell.write_text('#!/bin/sh\necho "$1"\n')
+    tell.chmod(0o755)
+    voice.run("./tell", "{event}")
+    voice.events.say("hung")
+    voice.quiet(0.0)
+    assert voice.log() == "hung\n"
 
 
 def test_four_run_at_once_and_the_others_wait(voice: Voice) -> None:

@@ -19,11 +19,11 @@ from watchdogd.helper import (
     PATIENCE_AT_START,
     RESTART_DEAD_AFTER,
     RESTART_EVERY,
-    SILENCE,
     Helper,
 )
+from watchdogd.helper_messages import Brief, Errands, Look, Message, QueueSeen, Read, to_line
 from watchdogd.helper_process import HelperProcess, begin
-from watchdogd.messages import Brief, Errands, Look, Message, QueueSeen, Read, to_line
+from watchdogd.host import SILENCE
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 # Seconds: far more than anything here takes.

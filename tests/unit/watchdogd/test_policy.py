@@ -15,7 +15,6 @@ from watchdogd.policy import (
     HUNG,
     JITTER,
     LATE,
-    LEAVING_TAKES,
     LONGEST_DELAY,
     MEMORY,
     START_UP,
@@ -32,6 +31,7 @@ from watchdogd.policy import (
     hard_limit,
     healthy,
     is_degraded,
+    leaves_within,
     remember,
 )
 
@@ -46,7 +46,7 @@ def stage(**facts: Any) -> Stage:
 
 
 STAGE = stage(grace=60.0, startup_timeout=300.0, max_memory=1000)
-LEAVING = STAGE.grace + LEAVING_TAKES
+LEAVING = leaves_within(STAGE.grace)
 BLANK = Past()
 
 
@@ -259,7 +259,7 @@ def test_after_recycling_and_reloading_it_is_started_at_once_and_nothing_is_coun
     assert past == Past(why=facts["word"], unhealthy=unhealthy)
 
 
-@pytest.mark.parametrize("word", ["quit", "drained", "done"])
+@pytest.mark.parametrize("word", ["quit", "done"])
 def test_what_left_as_it_was_told_is_stopped(word: str) -> None:
     past = remember(Past(unhealthy=3), life(word=word, exit_code=0), STAGE, 0.0)
     # Two seconds: until the watchdog has surely been told the cause, too.
@@ -343,10 +343,8 @@ _RUNS = st.builds(
             "quit",
             "reload",
             "recycled",
-            "drained",
             "done",
             "later",
-            "blocked",
             "failed",
             OUT_OF_TIME,
         ]

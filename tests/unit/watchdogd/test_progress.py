@@ -49,7 +49,7 @@ def said(capsys: Capsys, watched: Any, *, drain: bool = True, quiet: bool = Fals
 def test_file_is_told_once_a_minute_how_far_a_drain_is_and_when_it_will_be_done(
     capsys: Capsys,
 ) -> None:
-    line = "40%  2.0/s  ETA 10 s  values 20 × 1  out 20 × 4"
+    line = "40%  2.0/s  10 s left  values 20 × 1  out 20 × 4"
     first, second = said(capsys, watchdog(FIRST, LAST))
     assert first == second == f"[##########..............]  {line}"
 
@@ -63,7 +63,7 @@ def test_file_is_told_nothing_where_nothing_is_to_end_or_nobody_wants_it(
 
 def test_no_time_is_promised_for_a_stage_without_drivers(capsys: Capsys) -> None:
     (line, _) = said(capsys, watchdog(FIRST, stage("out", "out", 0, 5, 20, 0)))
-    assert "ETA" not in line
+    assert "left" not in line
     assert "out 5 × 0" in line
 
 

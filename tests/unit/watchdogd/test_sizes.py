@@ -108,8 +108,14 @@ def test_operators_share_what_the_others_leave_and_whoever_asks_for_less_comes_f
     assert {name: size.drivers for name, size in found.items()} == {"a": 5, "b": 2, "c": 3}
     assert found["a"].scarce == "there is no room for 50: one takes 100 B, of 1 kB for all"
     assert found["c"].scarce == ""
-    # One at least, whatever there is.
-    assert drivers([heavy("a", 0, asked=5)], Room(memory=10), {}) == [1]
+    # One at least of what was admitted so.
+    assert drivers([heavy("a", (0, 2), asked=5)], Room(memory=10), {}) == [1]
+
+
+def test_stage_without_drivers_in_the_file_gets_none_that_there_is_no_room_for() -> None:
+    found = sizes([heavy("a", 0, asked=1)], Room(memory=10), {})["a"]
+    assert (found.drivers, found.slots) == (0, 0)
+    assert found.scarce == "there is no room for 1: one takes 100 B, of 10 B for all"
 
 
 def test_what_is_loaded_once_is_counted_once() -> None:
@@ -143,7 +149,7 @@ def test_a_driver_that_never_leaves_keeps_nobody_from_being_moved() -> None:
     stuck = running(heavy("a", (1, 4), backlog=1, service=1.0), 1, stuck=(3,))
     stuck = msgspec.structs.replace(stuck, alive=2)
     busy = running(heavy("b", (1, 8), backlog=9000, service=1.0), 1)
-    found = move([stuck, busy], Room(memory=1000), {"a": 1, "b": 1}, 30.0)
+    found = move([stuck, busy], Room(memory=1000), {"a": 1, "b": 1}, 30.0, 30.0)
     assert found is not None
     assert found.to == "b"
 
@@ -238,7 +244,7 @@ def test_split_is_complete_and_a_move_keeps_it_within_what_the_file_says(
     wanted = {one.stage for one in loads if not one.unwanted}
     assert wanted <= split.keys() <= {one.stage for one in loads}
     known = [one for one in loads if one.stage in split]
-    found = move(known, room, split, waited)
+    found = move(known, room, split, waited, 30.0)
     if found is None:
         return
     after = moved(split, found)

@@ -13,13 +13,13 @@ import pytest
 from msgspec.structs import replace
 
 from queuedriver.disk.runtime import read_ending, stacks_file
-from queuedriver.driving.live_status import Board
+from queuedriver.driving.live_status import Board, Totals
 from tests.children import end_of
 from tests.waiting import until
 from watchdogd.children import Child, Children, Exit, Rung
-from watchdogd.orders import StageOrders, decode, encode
+from watchdogd.driver_orders import StageOrders, decode, encode
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.policy import HUNG, LATE, LEAVING_TAKES, MEMORY, Past, Seen
+from watchdogd.policy import HUNG, LATE, MEMORY, Past, Seen, leaves_within
 from watchdogd.slot import Slot
 
 STAGE = Stage(
@@ -111,7 +111,7 @@ def test_driver_that_is_ready_says_how_long_that_took_once(place: Place) -> None
 def test_totals_go_on_from_life_to_life(place: Place) -> None:
     for _ in range(2):
         place.live()
-        place.theirs.count((1, 5, 2, 3, 4), 6, 7)
+        place.theirs.count(Totals(1, 5, 2, 3, 4, 6, 7))
         place.look(101.0)
         os.kill(place.processes[0].pid, signal.SIGKILL)
         place.die()
@@ -309,7 +309,7 @@ def test_driver_has_its_grace_to_leave_and_then_goes_down_the_ladder(place: Plac
     place.slot.unwanted = "scale"
     place.look(110.0)
     place.follow(110.0)
-    assert (place.rung, place.seen.due_at) == ("leave", 110.0 + STAGE.grace + LEAVING_TAKES)
+    assert (place.rung, place.seen.due_at) == ("leave", 110.0 + leaves_within(STAGE.grace))
     assert place.slot.child is not None
     for rung, kinds in (("stacks", []), ("terminate", []), ("kill", ["killed"])):
         before = len(place.told)
@@ -346,7 +346,7 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
         assert ending is not None
         assert ending.cause == "hung"
         # Whether or not another document has come by then.
-        place.theirs.count((0, 1, 0, 0, 0), 0, 0)
+        place.theirs.count(Totals(0, 1, 0, 0, 0, 0, 0))
         if next_one:
             place.theirs.began("b", 151.0)
         place.look(152.0)
@@ -386,7 +386,7 @@ def test_driver_that_was_told_to_leave_is_not_told_again_when_its_hanging_is_ove
     place.look(141.0, fs_ok=False)
     place.follow(141.0, hard=30.0, fs_ok=False)
     # A second SIGTERM would take the document away from it; and its time goes on.
-    assert (place.rung, place.seen.due_at) == ("leave", 120.0 + STAGE.grace + LEAVING_TAKES)
+    assert (place.rung, place.seen.due_at) == ("leave", 120.0 + leaves_within(STAGE.grace))
     place.follow(141.0, hard=30.0, fs_ok=False)
     assert place.slot.rest.state == "draining"
 
@@ -404,10 +404,10 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     until(up.exists)
     order = replace(place.slot.next_order, parent=parent)
     place.theirs.ready(50.0)
-    place.theirs.count((1, 5, 2, 3, 4), 6, 7)
+    place.theirs.count(Totals(1, 5, 2, 3, 4, 6, 7))
     place.slot.adopt(process, Board.open(place.path), order, 100.0)
     assert place.slot.totals.documents == 0
-    place.theirs.count((1, 8, 2, 3, 4), 6, 7)
+    place.theirs.count(Totals(1, 8, 2, 3, 4, 6, 7))
     place.look(101.0)
     assert place.slot.totals.documents == 3
     assert (place.seen.started_at, place.seen.ready_at) == (50.0, 50.0)

@@ -13,7 +13,7 @@ from tests.waiting import until
 from watchdogd import driver_ids
 from watchdogd.children import Child, Children, Exit
 from watchdogd.drain import Drain
-from watchdogd.messages import Controls, Look, QueueSeen
+from watchdogd.helper_messages import Controls, Look, QueueSeen
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import HUNG
 from watchdogd.queue_view import QueueView
@@ -204,6 +204,18 @@ def test_no_stage_is_scaled_beyond_the_room_there_is(
     assert ("there is no room for 50" in words) == (50 in scale.values())
 
 
+def test_number_for_a_stage_whose_drivers_add_nothing_is_bounded_by_what_it_declares(
+    tmp_path: Path,
+) -> None:
+    shared: dict[str, Any] = {"memory": 600 * MB, "preload": True, "memory_per_driver": 0}
+    house = House(tmp_path, stage("one", **shared), stage("two", memory=100 * MB), memory=1000 * MB)
+    house.begin()
+    house.scale(one=3, two=9)
+    assert house.wanted == {"one": 3, "two": 4}
+    (load, _) = house.stages.loads()
+    assert (load.memory, load.memory_more) == (600 * MB, 0)
+
+
 def test_number_for_a_stage_that_declares_no_memory_is_bounded_all_the_same(
     tmp_path: Path,
 ) -> None:
@@ -265,7 +277,7 @@ def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
     house.begin()
     for name in ("one-1", "two-1", "two-2", "three-1"):
         house.live(name, 100.0)
-    house.stages.leave()
+    house.stages.context.leaving = True
     seen = []
     while house.living:
         house.turn()
@@ -284,7 +296,7 @@ def test_all_stages_stop_at_once_when_they_are_hurried_or_have_nothing_to_do(
     house.begin()
     for name in ("one-1", "two-1", "three-1"):
         house.live(name, 100.0)
-    house.stages.leave()
+    house.stages.context.leaving = True
     house.turn()
     assert house.here == ["three-1"]
     house.stages.hurried = True
@@ -333,7 +345,7 @@ def test_host_has_a_few_drivers_to_load_at_once_and_no_stage_waits_for_another(
     boards[0].ready(101.0)
     started(101.2)
     assert started(101.2) - {"two-1"} == {f"one-{most + 1}"}
-    house.stages.leave()
+    house.stages.context.leaving = True
     while house.living:
         house.turn()
         house.reap()
@@ -342,7 +354,7 @@ def test_host_has_a_few_drivers_to_load_at_once_and_no_stage_waits_for_another(
 def test_nothing_is_started_once_all_are_to_leave(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one"), stage("two"))
     house.see(to_one=QueueSeen(ready=9), to_two=QueueSeen(ready=9))
-    house.stages.leave()
+    house.stages.context.leaving = True
     assert house.stages.turn(101.0, 1.0, fs_ok=True) > 101.0
     assert house.kinds() == []
 

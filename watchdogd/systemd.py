@@ -1,7 +1,7 @@
 """Tells the service manager, by systemd's protocol: datagrams to `$NOTIFY_SOCKET`.
 
-Silently nothing where nobody asked to be told. Only the watchdog's own loop calls this, after a
-whole turn of it: a beat from a thread would say that a loop is well that hangs.
+Silently nothing where nobody asked to be told. Only the watchdog's own loop calls this, in its
+turns: a beat from a thread would say that a loop is well that hangs.
 """
 
 import contextlib
