@@ -149,8 +149,7 @@ class Broker(Life):
         for one, service in zip(found, self._services, strict=True):
             source = self._source(service, one, exchange, transport, limits)
             loop.sources.append(source)
-            if source.unpack is not None:
-                loop.packed.append(source.unpack)
+            loop.unpack = loop.unpack or source.unpack
         return loop
 
     def _source(
@@ -240,8 +239,8 @@ class BrokerLoop(Loop):
         self.talk = Conversation(exchange, transport, self._act, tell, level)
         # Whose turn it is: the one that had one longest ago is first.
         self.sources: deque[Source] = deque()
-        # What begins with documents that hold many works.
-        self.packed: list[Callable[[float], bool]] = []
+        # What begins with documents that hold many works, of the one source that has them.
+        self.unpack: Callable[[float], bool] | None = None
         # What is yet to be written down, and how many bytes clients ask in it.
         self._wanted: deque[Effect] = deque()
         self._asked_bytes = 0
@@ -331,7 +330,7 @@ class BrokerLoop(Loop):
         there may be more. Return whether."""
         found = self._next(now)
         if found is None:
-            return bool(self.packed) and any(unpack(now) for unpack in self.packed)
+            return self.unpack is not None and self.unpack(now)
         if self.limited and self.pressure.full(self.published):
             return False
         source, head, worker = found

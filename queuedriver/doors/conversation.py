@@ -49,6 +49,7 @@ class Conversation:
         self._act = act
         self._say = say
         self._level = level
+        self._joins = session.is_stream
         # What waits for `flush`, by peer; None: nothing has to wait.
         self._held: dict[bytes, list[tuple[bytes, ...]]] | None = None
         # Since when nobody has been at the other end; whether that was said.
@@ -110,11 +111,12 @@ class Conversation:
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
         """Send to a peer at once, behind what is held for it; return whether it is there."""
-        if self._held and self.session.is_stream:
-            for held in reversed(self._held.pop(peer, ())):
-                frames = held + frames
-        elif self._held and not self._send_held(peer):
-            return False
+        if self._held:
+            if self._joins:
+                for held in reversed(self._held.pop(peer, ())):
+                    frames = held + frames
+            elif not self._send_held(peer):
+                return False
         return self.transport.send(peer, frames)
 
     def flush(self, now: float) -> None:
