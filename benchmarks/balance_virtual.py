@@ -10,9 +10,9 @@ from benchmarks.places import Place
 from benchmarks.scale import Scale
 from benchmarks.table import Group, Table
 from watchdogd.balance import complete, move, moved
-from watchdogd.pace import Pace
 from watchdogd.pipeline.model import BETWEEN_STAGES
 from watchdogd.sizes import Load, Room, fits
+from watchdogd.throughput import Throughput
 
 TITLE = "Where drivers are needed, in virtual time"
 LEAD = (
@@ -78,7 +78,7 @@ class Flow:
         self.queues = [float(documents), *[0.0] * len(parts)]
         self.done = [0.0] * len(parts)
         self.spent = [0.0] * len(parts)
-        self.paces = [Pace() for _ in parts]
+        self.paces = [Throughput() for _ in parts]
         self.now = 0.0
         self.moves = 0
         self._moved_at = -math.inf

@@ -23,6 +23,11 @@ LEAD = (
     "default interval, in {processes} processes of this host; CPU time of all threads of the "
     "broker over {seconds:.0f} s, as a share of one core."
 )
+NOTES = (
+    "The bare ROUTER says PONG to whatever comes, and has pingpong's workers, who say PING each "
+    "second: what is left of it is ZeroMQ's, and the loop around two calls.",
+)
+BARE = "bare ROUTER"
 PROCESSES = 4
 # Seconds until starting up is over and done with.
 SETTLE = 4.0
@@ -34,33 +39,41 @@ def measure(scale: Scale, places: list[Place]) -> Table:
     """In the first place only: nothing is done there."""
     columns = ["door", "workers", "CPU %", "of it ZeroMQ’s", "peak RSS MB"]
     group = Group("")
-    notes = []
-    for door in DOORS:
+    notes = [*NOTES]
+    for name in (BARE, *(door.protocol for door in DOORS)):
         directory = places[0].directory / "work"
         directory.mkdir()
         try:
-            cells = _cells(door, directory, scale)
+            cells = _cells(name, directory, scale)
         except Failed as failure:
             cells = ["failed", "-", "-"]
-            notes.append(f"{door.protocol} failed: {failure}")
+            notes.append(f"{name} failed: {failure}")
         finally:
             measuring.remove(directory)
-        group.rows.append([door.protocol, f"{scale.idle_workers:,}", *cells])
+        group.rows.append([name, f"{scale.idle_workers:,}", *cells])
     lead = LEAD.format(workers=scale.idle_workers, processes=PROCESSES, seconds=scale.idle_seconds)
     return Table(TITLE, lead, columns, [group], notes)
 
 
-def _cells(door: Door, directory: Path, scale: Scale) -> list[str]:
+def _broker(door: Door | None, address: str, directory: Path) -> list[str]:
+    """Return the module and the words of a broker."""
+    if door is None:
+        return ["benchmarks.doors_plain", "answerer", address]
     queues = (measuring.make_queue(directory / "in"), measuring.make_queue(directory / "out"))
-    addresses = free_addresses(door.ports)
-    listen = [word for address in addresses for word in ("--listen", address)]
-    words = ["broker", door.protocol, *door.broker(*queues), *listen, "--quiet"]
+    addresses = [address, *free_addresses(door.ports - 1)]
+    listen = [word for one in addresses for word in ("--listen", one)]
+    return ["queuedriver", "broker", door.protocol, *door.broker(*queues), *listen, "--quiet"]
+
+
+def _cells(name: str, directory: Path, scale: Scale) -> list[str]:
+    door = next((one for one in DOORS if one.protocol == name), None)
+    protocol = door.protocol if door else "pingpong"
+    (address,) = free_addresses(1)
     each = str(scale.idle_workers // PROCESSES)
-    with started("queuedriver", *words) as broker, contextlib.ExitStack() as crowd:
+    words = _broker(door, address, directory)
+    with started(*words) as broker, contextlib.ExitStack() as crowd:
         crowds = [
-            crowd.enter_context(
-                started("benchmarks.doors_crowd", door.protocol, addresses[0], each)
-            )
+            crowd.enter_context(started("benchmarks.doors_crowd", protocol, address, each))
             for _ in range(PROCESSES)
         ]
         for one in crowds:

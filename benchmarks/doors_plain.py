@@ -2,12 +2,14 @@
 
     python -m benchmarks.doors_plain broker ADDRESS IN OUT TALK
     python -m benchmarks.doors_plain worker ADDRESS DEPTH TALK
+    python -m benchmarks.doors_plain answerer ADDRESS
 
 A ROUTER and DEALERs; for each document the same calls on files as in plain.py, in a straight loop.
 TALK is what is said besides documents and results, as some protocols want it: `answers` from the
 broker to whatever a worker sends, `offers` of a worker that has sent a result; or `nothing`.
 It knows the two control files that a measurement needs, `PAUSE` and `done`, and nothing else: no
-crash is recovered from, no worker is ever missed, nothing is noted, and nobody is doubted.
+crash is recovered from, no worker is ever missed, nothing is noted, and nobody is doubted. The
+answerer has no documents: to whatever comes, as the PINGs of pingpong, it says PONG.
 """
 
 import os
@@ -86,9 +88,19 @@ def worker(address: str, depth: int, talk: str) -> None:
             socket.send_multipart((HELLO, b""))
 
 
+def answerer(address: str) -> None:
+    socket = zmq.Context().socket(zmq.ROUTER)
+    socket.bind(address)
+    while True:
+        peer, *_ = socket.recv_multipart()
+        socket.send_multipart((peer, b"", b"PONG"))
+
+
 def main() -> None:
     role, address, *rest = sys.argv[1:]
-    if role == "broker":
+    if role == "answerer":
+        answerer(address)
+    elif role == "broker":
         broker(address, rest[:2], rest[2])
     else:
         worker(address, int(rest[0]), rest[1])

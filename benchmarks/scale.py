@@ -37,6 +37,7 @@ class Scale:
     balance_documents: int = 1_200
     balance_rounds: int = 3
     virtual_documents: int = 6_000
+    nodes: tuple[int, ...] = (10, 100)  # 1,000 more take an hour
     alternatives_documents: int = 2_000
     alternatives_commands: int = 300
     alternatives_wakes: int = 10
@@ -74,6 +75,7 @@ QUICK = Scale(
     balance_trials=40,
     balance_documents=400,
     balance_rounds=1,
+    nodes=(2, 10),
     alternatives_documents=500,
     alternatives_commands=100,
     alternatives_wakes=5,

@@ -9,7 +9,7 @@ import os
 import select
 import time
 
-from watchdogd.messages import Brief, Errands, Message, to_line
+from watchdogd.helper_messages import Brief, Errands, Message, to_line
 
 # Seconds of silence after which it is time to say that we live, amid work.
 ALIVE_EVERY = 0.5

@@ -36,7 +36,8 @@ from queuedriver.errors import (
 )
 from queuedriver.format import names
 from queuedriver.format.units import visible
-from watchdogd.messages import Controls, Request
+from watchdogd.driver_ids import stage_of
+from watchdogd.helper_messages import Controls, Request
 from watchdogd.pipeline.model import MAX_DRIVERS
 
 CONTROL = ".watchdogd"
@@ -71,7 +72,6 @@ _REQUEST = re.compile(
     rf"(?s)(?:restart-(?P<target>[^@]+?)(?:@(?P<host>.+))?|reload)-(?P<serial>{_SERIAL.pattern})"
 )
 _SCALE = re.compile(rf"(?s){SCALE}-(?P<stage>[^=@\s]+)(?:@(?P<host>.+))?")
-_NUMBERED = re.compile(r"-[0-9]+\Z")
 _NUMBER = re.compile(rf"[0-9]{{1,4}}|{AUTO}")
 
 
@@ -122,6 +122,11 @@ def request_name(request: Request, host: str = "") -> str:
 def host_file(host: str) -> str:
     """Return a host's name as part of a file's name."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", host).lstrip(".")[:100] or "host"
+
+
+def report_name(host: str) -> str:
+    """Return the name of a host's report."""
+    return f"{host_file(host)}.json"
 
 
 def parse_quit(text: str) -> tuple[Literal["drain", "now"], list[str]]:
@@ -180,7 +185,9 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
             if where in ("", host):
                 requests.append(request)
                 # Of a driver's name the stage is what stands before its number.
-                notes += _unknown(name, stages, request.target, _NUMBERED.sub("", request.target))
+                driver = stage_of(request.target)
+                also = (driver[0],) if driver else ()
+                notes += _unknown(name, stages, request.target, *also)
         elif about := parse_scale(name):
             stage, where = about
             if where in numbers and (text := _text(directory, name, notes)) is not None:

@@ -20,11 +20,11 @@ from queuedriver.claims.liveness import host_id
 from queuedriver.disk.mounts import UNKNOWN, filesystem_type, is_network, mounted_by_name
 from queuedriver.disk.processes import process_ticks
 from queuedriver.format.names import MAX_DRIVER_ID
-from watchdogd.host import answers
 from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME
 
 STATE_VARIABLE = "WATCHDOGD_STATE"
 BOARDS = "boards"
+LOGS = "logs"
 _OF_ROOT = "/var/lib/watchdogd"
 _IN_HOME = ".local/state"
 # A driver id is `<host>-<stage>-<slot>`: 10 for the host, 16 for the stage, 4 for the slot.
@@ -49,8 +49,12 @@ def kind_there(path: str, kind_of: Callable[[str], str] = filesystem_type) -> st
     """Return the kind of file system that a directory is on, or would be if it were made. Who has
     to wait for it to tell that need not touch it: what is mounted there says so too."""
     mounted = mounted_by_name(path)
-    if may_hang(mounted) and not answers(lambda: kind_of(existing(path))):
-        return mounted
+    if may_hang(mounted):
+        # Late: most are on a disk of this host.
+        from watchdogd.host import answers
+
+        if not answers(lambda: kind_of(existing(path))):
+            return mounted
     return kind_of(existing(path))
 
 
@@ -129,6 +133,18 @@ def short_name(stage: str, slot: int) -> str:
     return f"{stage}-{slot}"
 
 
+def stage_of(name: str) -> tuple[str, int] | None:
+    """Return the stage and the number of a driver that people call so; None when it is no such
+    name."""
+    stage, _, number = name.rpartition("-")
+    return (stage, int(number)) if stage and number.isdecimal() else None
+
+
+def load_name(stage: str) -> str:
+    """Return what people call the process that loads for all drivers of a stage."""
+    return f"{stage}-load"
+
+
 def short_host(host: str) -> str:
     """Return a host's name in a driver id. One that is too long keeps its beginning and a few
     digits that tell it from others that begin alike."""
@@ -146,7 +162,7 @@ def board_path(local: str, driver: str) -> str:
 
 def log_path(local: str, name: str) -> str:
     """Return the file that what is called so prints to."""
-    return os.path.join(local, "logs", f"{name}.log")
+    return os.path.join(local, LOGS, f"{name}.log")
 
 
 def slots_with_boards(local: str, host: str) -> list[tuple[str, int]]:

@@ -18,9 +18,9 @@ from queuedriver.format.units import format_count
 from watchdogd.children import Child, Children
 from watchdogd.connection import Line
 from watchdogd.events import Say
+from watchdogd.helper_messages import Brief, Errands, Message, Read, understood
 from watchdogd.helper_process import ARGV, HelperProcess, begin, log_path
 from watchdogd.host import SILENCE
-from watchdogd.messages import Brief, Errands, Message, Read, understood
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.queue_view import QueueView
 

@@ -17,11 +17,13 @@ from watchdogd.logs import open_log
 ARGV = (sys.executable, "-m", "watchdogd.programs.io_helper")
 _STDERR = 2
 _LOG_SIZE = 1_000_000
+# What the helpers of a local directory have to complain of.
+LOG = "io-helper.log"
 
 
 def log_path(local: str) -> str:
     """Return where the helpers of a local directory say what they have to complain of."""
-    return os.path.join(local, "io-helper.log")
+    return os.path.join(local, LOG)
 
 
 def open_helper_log(local: str) -> int:

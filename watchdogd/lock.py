@@ -15,7 +15,7 @@ from queuedriver.disk.lock import Held, locked
 from queuedriver.disk.processes import HIDDEN
 from queuedriver.errors import IdHeld, NotPermitted
 from queuedriver.format.units import format_instant
-from watchdogd.control import host_file
+from watchdogd.control import report_name
 from watchdogd.driver_ids import lock_path
 from watchdogd.host import answers
 from watchdogd.report import HOSTS, Alien, HostReport, decode, ticks_of
@@ -50,7 +50,7 @@ def refuse_another(
     root: str, host: str, say: Callable[[str], None], silence: float = _GONE_AFTER
 ) -> None:
     """Raise IdHeld if a watchdog of another place keeps this root under this host's name."""
-    path = os.path.join(root, HOSTS, f"{host_file(host)}.json")
+    path = os.path.join(root, HOSTS, report_name(host))
     # While the root does not answer, nobody can tell; and its drivers would not get their ids.
     if not answers(lambda: os.stat(path)):
         return

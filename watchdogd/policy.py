@@ -27,7 +27,7 @@ SHORTEST_DELAY = 1.0
 LONGEST_DELAY = 60.0
 JITTER = 0.2
 # What a driver may take to leave beyond the grace of its document.
-LEAVING_TAKES = 5.0
+_LEAVING_TAKES = 5.0
 # A driver over its limit recycles itself after the document at hand; so much over, it is ended.
 MEMORY_FACTOR = 1.25
 
@@ -174,6 +174,11 @@ class Rest(msgspec.Struct, frozen=True):
 Action = Start | Ask | Withdraw | Rest
 
 
+def leaves_within(grace: float) -> float:
+    """Return the seconds that a driver has to leave, when its document has so many."""
+    return grace + _LEAVING_TAKES
+
+
 def decide(seen: Seen, stage: Stage, now: float) -> Action:
     """Return what is to be done about a slot."""
     return _living(seen, stage, now) if seen.alive else _empty(seen, now)
@@ -234,7 +239,7 @@ def _limit(seen: Seen, stage: Stage) -> tuple[float, str] | None:
     """Return when patience ends first, and with what."""
     limits = []
     if seen.left_at:
-        limits.append((seen.left_at + stage.grace + LEAVING_TAKES, LATE))
+        limits.append((seen.left_at + leaves_within(stage.grace), LATE))
     if seen.fs_ok and seen.state != "waiting-fs":
         if not seen.ready_at and not seen.left_at:
             limits.append((seen.started_at + stage.startup_timeout, START_UP))

@@ -6,7 +6,7 @@ those before it saw stands until it has. Nothing counts before a look that met n
 
 from collections.abc import Mapping
 
-from watchdogd.messages import Controls, Look, QueueSeen, Usage
+from watchdogd.helper_messages import Controls, Look, QueueSeen, Usage
 
 
 class QueueView:

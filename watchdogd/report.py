@@ -160,8 +160,17 @@ def ticks_of(report: HostReport, me: Identity) -> int | None:
     """Return when the process that has a watchdog's pid here started; None when there is none, and
     HIDDEN when its process would not be seen from here."""
     them = report.identity
-    is_here = (them.boot, them.namespace) == (me.boot, me.namespace)
-    return process_ticks(them.pid) if is_here else HIDDEN
+    return process_ticks(them.pid) if is_seen(them, me) else HIDDEN
+
+
+def is_seen(them: Identity, me: Identity) -> bool:
+    """Return whether a process would be seen from here, if it is there."""
+    return (them.boot, them.namespace) == (me.boot, me.namespace)
+
+
+def is_of_host(them: Identity, me: Identity) -> bool:
+    """Return whether a process is, or was, on this very host, perhaps before it was booted."""
+    return bool(me.machine) and (them.machine, them.host) == (me.machine, me.host)
 
 
 def standing(
@@ -184,7 +193,7 @@ def standing(
             return "gone"
         age = monotonic - report.turned_at if report.turned_at else age
         return "hung" if age > (SILENT_AFTER if copied else HUNG_AFTER) else "alive"
-    if me.machine and (them.machine, them.host) == (me.machine, me.host) and them.boot != me.boot:
+    if is_of_host(them, me) and them.boot != me.boot:
         return "gone"
     return "silent" if age > SILENT_AFTER else "alive"
 

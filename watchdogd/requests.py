@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from watchdogd.messages import Controls, Read, Request
+from watchdogd.helper_messages import Controls, Read, Request
 
 # How many served requests are told of at least, each to whoever waits for it.
 _MOST_SERVED = 10

@@ -300,16 +300,12 @@ def memory_of(stage: Stage) -> tuple[int, int]:
 def coming(pipeline: Pipeline, unfinished: Mapping[str, int]) -> dict[str, int]:
     """Return how many documents are upstream of each stage, as far as can be counted: those of each
     queue once, however many ways lead from it."""
-    feeders: dict[str, set[str]] = {}
-    for stage in pipeline.stages:
-        for queue in stage.outputs:
-            feeders.setdefault(queue, set()).update(stage.inputs)
-    found = {}
+    feeds, found = pipeline.feeds, {}
     for stage in pipeline.stages:
         seen = set(stage.inputs)
         to_see = list(stage.inputs)
         while to_see:
-            more = feeders.get(to_see.pop(), set()) - seen
+            more = feeds.get(to_see.pop(), set()) - seen
             seen |= more
             to_see += more
         upstream = seen.difference(stage.inputs)

@@ -20,15 +20,14 @@ from queuedriver.driving.live_status import Board, Glimpse, Totals
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
 from watchdogd.children import Child, Exit
+from watchdogd.driver_orders import Order
 from watchdogd.events import Kind, Say
-from watchdogd.messages import Usage
-from watchdogd.orders import Order
+from watchdogd.helper_messages import Usage
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import (
     CRASH_LOOPED,
     HUNG,
     LATE,
-    LEAVING_TAKES,
     MEMORY,
     SENTENCES,
     Ask,
@@ -40,6 +39,7 @@ from watchdogd.policy import (
     Withdraw,
     cause,
     decide,
+    leaves_within,
     reason,
     remember,
 )
@@ -294,7 +294,7 @@ class Slot:
     def _ask(self, run: Run, action: Ask, stage: Stage, now: float) -> None:
         """Ask something of the driver. Why it dies is noted before it does."""
         if action.step == "leave":
-            run.child.ask("leave", action.why, now, stage.grace + LEAVING_TAKES)
+            run.child.ask("leave", action.why, now, leaves_within(stage.grace))
             run.told_to_leave = action.why, run.child.due_at
         else:
             run.note_ending(action.why)

@@ -19,19 +19,19 @@ from queuedriver.driving.plan import OUT_OF_TIME
 from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
+from watchdogd.driver_orders import Order, StageOrders, encode, keep, read
 from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
 from watchdogd.logs import opened_log
-from watchdogd.orders import Order, StageOrders, encode, keep, read
-from watchdogd.pace import Deadline, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
-from watchdogd.policy import CRASH_LOOPED, HUNG, LEAVING_TAKES, hard_limit, is_degraded
+from watchdogd.policy import CRASH_LOOPED, HUNG, hard_limit, is_degraded, leaves_within
 from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import NO_USAGE, Slot
 from watchdogd.stage_inputs import StageInputs
 from watchdogd.stage_words import StageFacts, stage_facts
 from watchdogd.template import Templates
+from watchdogd.throughput import Deadline, Throughput
 
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.
 _LEAST_MEMORY = 20_000_000
@@ -44,10 +44,10 @@ _TOLD_LATER = 60.0
 COMMAND = (sys.executable, "-P", "-m", "watchdogd.programs.driver")
 
 
-def leaves_within(stage: Stage) -> float:
+def ends_within(stage: Stage) -> float:
     """Return the seconds that the worst driver of a stage may take to leave once it is told: the
     grace of its document, and then the whole ladder."""
-    return stage.grace + LEAVING_TAKES + climb_takes("stacks")
+    return leaves_within(stage.grace) + climb_takes("stacks")
 
 
 class Context(msgspec.Struct, eq=False):
@@ -97,7 +97,7 @@ class StageDrivers:
         self.size = Size()
         self._orders = StageOrders(stage, pipeline, context.host, context.local, context.until)
         self.templates = Templates(self._orders.load, context.local, context.children)
-        self.pace = Pace()
+        self.pace = Throughput()
         self._context = context
         self._inputs = StageInputs((), {})
         # When there last was something to do or to come.
@@ -272,7 +272,7 @@ class StageDrivers:
             self._make_slots(number)
             slot = self.slots[number - 1]
             order = read(self._context.local, slot.driver)
-            slot.adopt(child, board, order, now + self.stage.grace + LEAVING_TAKES)
+            slot.adopt(child, board, order, now + leaves_within(self.stage.grace))
             if order is None or not order.parent:
                 # How many there are to be is not known before the first look.
                 slot.unwanted = ""
@@ -292,7 +292,7 @@ class StageDrivers:
     def unsettle(self, now: float, stages: Iterable[Stage]) -> None:
         """Note that drivers of these stages, which have other settings, are told to leave its
         queues now, here and on other hosts."""
-        takes = max(map(leaves_within, stages), default=0.0) + _TOLD_LATER
+        takes = max(map(ends_within, stages), default=0.0) + _TOLD_LATER
         self._unsettled_until = max(self._unsettled_until, now + takes)
 
     def change(self, stage: Stage, pipeline: Pipeline, now: float) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from watchdogd.messages import QueueSeen
+from watchdogd.helper_messages import QueueSeen
 
 
 class StageInputs:

@@ -13,13 +13,13 @@ from watchdogd.children import END_TAKES, climb_takes
 from watchdogd.driver_ids import slots_with_boards
 from watchdogd.events import Kind
 from watchdogd.host import physical_memory, processors
-from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
-from watchdogd.stage_drivers import Context, StageDrivers, Starts, leaves_within
+from watchdogd.stage_drivers import Context, StageDrivers, Starts, ends_within
 from watchdogd.stage_inputs import StageInputs
 from watchdogd.template import CLEANING_TAKES
+from watchdogd.throughput import Throughput
 
 # Drivers that are started in one turn of the loop, which hears nothing meanwhile.
 _STARTS = 8
@@ -39,7 +39,7 @@ def leaving_takes(stages: Iterable[Stage]) -> float:
     whole ladder."""
     takes = 0.0
     for stage in stages:
-        takes += leaves_within(stage)
+        takes += ends_within(stage)
         if stage.preload:
             # What drivers were forked from stays for as long as they do.
             takes += CLEANING_TAKES + climb_takes("terminate")
@@ -226,7 +226,7 @@ class Stages:
 
     def _new(self, stage: Stage, pipeline: Pipeline, now: float) -> StageDrivers:
         drivers = StageDrivers(stage, pipeline, self.context)
-        drivers.pace = Pace(self.hard_limits.get(stage.name))
+        drivers.pace = Throughput(self.hard_limits.get(stage.name))
         drivers.adopt_living(now)
         return drivers
 

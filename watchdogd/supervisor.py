@@ -15,11 +15,11 @@ nothing else, so that it goes on, and says so, while that file system hangs. Wha
 its sources is noted, and the others go on.
 
 A wish of people is a file below the root (control.py). The helper reads it with its next look
-(programs/io_helper.py, messages.Controls), its watchdog takes that in (helper.py), and from then on
-it is a fact in the view (queue_view.py) that whoever decides asks. A number of drivers:
+(programs/io_helper.py, helper_messages.Controls), its watchdog takes that in (helper.py), and from
+then on it is a fact in the view (queue_view.py) that whoever decides asks. A number of drivers:
 Stages.loads hands it to sizes.py, and StageDrivers.resize says which slots are wanted; Slot.follow
 does the rest. A restart or a reload is served once (requests.py, `_serve` here): it changes what
-drivers are told (orders.py), and StageDrivers replaces those that were told something else.
+drivers are told (driver_orders.py), and StageDrivers replaces those that were told something else.
 """
 
 import math
@@ -36,9 +36,8 @@ from watchdogd.children import Children
 from watchdogd.drain import Drain
 from watchdogd.events import Events
 from watchdogd.helper import Helper
+from watchdogd.helper_messages import Errands, Read, Request
 from watchdogd.linux import become_subreaper
-from watchdogd.messages import Errands, Read, Request
-from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
 from watchdogd.report_file import last_report, save
@@ -46,6 +45,7 @@ from watchdogd.requests import Reload, Requests
 from watchdogd.signals import Signals
 from watchdogd.stage_drivers import Context
 from watchdogd.stages import LAST_LOOK, Stages, leaving_takes
+from watchdogd.systemd import Notifier
 
 # A look at everything at least so often, whatever is said to be due; all times in seconds.
 _LONGEST_SLEEP = 5.0

@@ -21,10 +21,10 @@ import msgspec
 from queuedriver.errors import BUG, LATER
 from queuedriver.format.records import decode_by
 from watchdogd.children import Child, Children, Exit
-from watchdogd.driver_ids import log_path
+from watchdogd.driver_ids import load_name, log_path
+from watchdogd.driver_orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
 from watchdogd.linux import with_huge_pages
 from watchdogd.logs import opened_log
-from watchdogd.orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import START_UP, Life, Past, remember
 
@@ -285,7 +285,7 @@ class Templates:
 
     def _begin(self, load: Load, stage: Stage, now: float) -> None:
         self.leave(now)
-        path = log_path(self._local, f"{stage.name}-load")
+        path = log_path(self._local, load_name(stage.name))
         with opened_log(path, stage.log_size, stage.log_keep) as log:
             self.template = Template(load, self._children, now, log)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import psutil
 
-from watchdogd.messages import Usage
+from watchdogd.helper_messages import Usage
 
 # So many programs may have started one another. A bound, for where a number was used anew while the
 # table was read, parents may stand in a circle.

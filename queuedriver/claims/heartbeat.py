@@ -21,6 +21,8 @@ BEAT = 5.0
 # hundred drivers of a network file system would keep it busy with that.
 NEWS = 1.0
 NETWORK_NEWS = 5.0
+# So much later for each driver of the same queue, but with the next beat at the latest.
+_NEWS_FOR_EACH = 1 / 16
 # Self-fencing: with no beat written for this part of the lease, write one or do not commit.
 FENCE = 2 / 3
 _RATE_WINDOW = 60.0
@@ -45,6 +47,8 @@ class Heartbeat:
         # From beat to beat, and from look to look whether there is news; in seconds.
         self.interval = NETWORK_BEAT if registration.network else BEAT
         self.news = NETWORK_NEWS if registration.network else NEWS
+        # How long after the last beat news is told at the earliest.
+        self._patience = 0.0
         # What else is to be seen to as often, also while a document is at hand.
         self._look = look
         # After a power cut, too, somebody must know whose unfinished outputs those are.
@@ -72,6 +76,16 @@ class Heartbeat:
                 directory.write_aside(registration_name(registration.id), data, self._durable)
             self.last_at = time.monotonic()
 
+    def heed(self, crowd: int) -> None:
+        """Tell news the later, the more drivers tell theirs to one server."""
+        if self.registration.network:
+            self._patience = min(crowd * _NEWS_FOR_EACH, self.interval)
+
+    @property
+    def tells_within(self) -> float:
+        """Return after how many seconds news is told at the latest."""
+        return max(self.news, self._patience)
+
     def fresh(self) -> None:
         """Beat before a commit, if that is long ago: others may have declared us dead."""
         if time.monotonic() - self.last_at > self.registration.lease * FENCE:
@@ -92,12 +106,18 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._stop.wait(self.news):
             silent = time.monotonic() - self.last_at
-            if self._has_news() or silent > self.interval - self.news:
+            if self.is_due(silent, self._has_news()):
                 # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
                 with contextlib.suppress(OSError):
                     self.write()
             with contextlib.suppress(OSError):
                 self._look()
+
+    def is_due(self, silent: float, has_news: bool) -> bool:
+        """Tell whether to beat, so many seconds after the last time."""
+        if has_news and silent > self._patience - self.news / 2:
+            return True
+        return silent > self.interval - self.news
 
     def _has_news(self) -> bool:
         state, _, now = self._report()

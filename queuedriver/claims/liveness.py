@@ -11,9 +11,10 @@ besides. No two clocks are ever compared.
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Literal
+from zlib import crc32
 
 import msgspec
 
@@ -35,6 +36,8 @@ EXPIRY = 86400.0
 PAST = 64
 # A few kB, and every driver reads those of all others again and again; in bytes.
 _MAX_REGISTRATION = 1 << 20
+# Where the order of a crowd begins anew.
+_PLACES = 1 << 32
 # The last word of a driver that ended by an error of its own: what it had is charged, or a document
 # that brings it about would be given back for ever.
 CRASHED = "crashed"
@@ -47,6 +50,12 @@ _FOR_EACH_ALIVE = 0.25
 _FOR_EACH_GONE = 0.01
 # So few may be read whenever somebody asks; in the seconds of the two above.
 _NO_WAIT = 2.0
+# Up to so many registrations a driver reads those of all. Of more it reads those of a few others,
+# and so does each of these: of so many that live, once on its own host and once among all, and so
+# seldom, in seconds. That none of them is left when one dies is as good as impossible.
+_ALL = 64
+_NEIGHBOURS = 8
+_NEIGHBOURS_EVERY = 60.0
 
 Verdict = Literal["alive", "left", "dead", "rebooted", "lost"]
 # What became of a driver, by its verdict.
@@ -169,12 +178,19 @@ class Roster:
 
     All are read anew when that is due (`refresh`): the more there are, the less often. Whoever
     seems to be gone, or unknown, by a reading that is not new is read once more by name.
+
+    A driver of a crowd reads those that follow it, in an order that scatters hosts, until a few
+    live; so each is read by the few before it, whoever of them lives. Of those on its own host it
+    reads some besides, as only from here is it seen at once that their processes are gone.
     """
 
-    def __init__(self, drivers: Directory, observer: Observer) -> None:
+    def __init__(self, drivers: Directory, observer: Observer, me: str = "") -> None:
         self.observer = observer
         # By id.
         self.owners: dict[str, Owner] = {}
+        # The ids of those whom others look after; none of a roster that is nobody's (`me` is "").
+        self.others: set[str] = set()
+        self._me = me
         self._drivers = drivers
         self._due = float("-inf")
         # Those read since the last `refresh`; None when all were.
@@ -184,18 +200,52 @@ class Roster:
     def alive(self) -> list[Owner]:
         return [one for one in self.owners.values() if one.alive]
 
+    def any_alive(self) -> bool:
+        """Return whether anybody lives, by reading no more than until there is one."""
+        return any(self._judged(one).alive for one in read_registrations(self._drivers))
+
     def refresh(self) -> None:
-        """Read all registrations, if that is due."""
+        """Read all registrations, or those of a crowd that are ours to look after, if that is
+        due."""
         now = self.observer.monotonic()
         self._confirmed = set()
         if now < self._due:
+            self._see_who_is_gone()
             return
-        self.owners = {one.id: self._judged(one) for one in read_registrations(self._drivers)}
+        ids = list(filter(None, map(registered_id, self._drivers.names())))
+        self.owners, self.others = {}, set()
+        if self._me and len(ids) > _ALL:
+            self._read_neighbours(ids)
+            self._due = now + _NEIGHBOURS_EVERY
+            return
+        for driver in sorted(ids):
+            self.named(driver)
         self._confirmed = None
         alive = len(self.alive)
         gone = len(self.owners) - alive
         wait = alive * _FOR_EACH_ALIVE + gone * _FOR_EACH_GONE - _NO_WAIT
         self._due = now + max(wait, 0.0)
+
+    def _read_neighbours(self, ids: Sequence[str]) -> None:
+        """Read those of a crowd that are ours to look after."""
+        in_order = sorted(ids, key=lambda one: (_place(one) - _place(self._me)) % _PLACES)
+        self.named(self._me)
+        for near in (f"{self._me.partition('-')[0]}-", ""):
+            living = 0
+            for driver in in_order:
+                if living >= _NEIGHBOURS:
+                    break
+                if driver != self._me and driver.startswith(near):
+                    known = self.owners.get(driver) or self.named(driver)
+                    living += known is not None and known.alive
+        self.others = {*ids}.difference(self.owners)
+
+    def _see_who_is_gone(self) -> None:
+        """Read those of a crowd once more whose processes are gone from this host."""
+        for one in self.alive if self.others else ():
+            said = one.registration
+            if one.here and said is not None and not self._judged(said).alive:
+                self.named(one.id)
 
     def owner(self, token: names.Token) -> Owner:
         """Return the driver that has a claim; "unknown" when it never registered as that life."""
@@ -245,6 +295,10 @@ class Roster:
     @cached_property
     def _shared(self) -> bool:
         return is_network(filesystem_type(self._drivers.path))
+
+
+def _place(driver: str) -> int:
+    return crc32(driver.encode())
 
 
 def owner_of(token: names.Token, owners: Mapping[str, Owner]) -> Owner:

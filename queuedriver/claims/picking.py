@@ -168,7 +168,7 @@ class Picker:
         # races are lost.
         self._alive = alive
         # How many drivers take from this queue, as far as is known; and which part is ours.
-        self.sharers, self._part = 1, 0
+        self.sharers, self.part = 1, 0
         # The pass under way: what it saw, and its further blocks.
         self._pass = Pass()
         self._blocks: Generator[list[str]] | None = None
@@ -220,7 +220,7 @@ class Picker:
 
     def _see_who_lives(self, *, anew: bool) -> None:
         drivers = sorted({self._me, *self._alive(anew)})
-        self.sharers, self._part = len(drivers), drivers.index(self._me)
+        self.sharers, self.part = len(drivers), drivers.index(self._me)
 
     def _next_block(self, now: float) -> list[str]:
         """Go on to the next names of the pass; return none at its end."""
@@ -273,7 +273,7 @@ class Picker:
         helping = bool(before.left) and (before.got <= 0 or not self.passes % _PATIENCE)
         failed: list[str] = []
         for block in self._read():
-            mine = _deal(0, 1) if helping else _deal(self._part, self.sharers)
+            mine = _deal(0, 1) if helping else _deal(self.part, self.sharers)
             number = _numbering(block)
             # No call of ours for each: with many drivers most names are others'.
             waiting = [
@@ -302,7 +302,7 @@ class Picker:
         """Put names in the order in which they are taken off the end. Each driver begins at its own
         place, and each pass elsewhere: of a block that is old after one document, only the first is
         tried."""
-        first = int((self._part / self.sharers + self.passes * _GOLDEN) % 1.0 * len(waiting))
+        first = int((self.part / self.sharers + self.passes * _GOLDEN) % 1.0 * len(waiting))
         return (waiting[first:] + waiting[:first])[::-1]
 
     def _sorted(self) -> Generator[list[str]]:

@@ -90,10 +90,12 @@ class Recoverer:
         clock: Callable[[], float] = time.time,
         *,
         elsewhere: bool = False,
+        drives: bool = False,
     ) -> None:
         self._queue = queue
         self._observer = observer
-        self.roster = Roster(queue.drivers, observer)
+        # Who drives is one of a crowd, of which others look after their part.
+        self.roster = Roster(queue.drivers, observer, queue.mint.driver if drives else "")
         self._clock = clock
         # The outputs are not those of the settings, but where an operator says that they are.
         self._elsewhere = elsewhere
@@ -111,10 +113,13 @@ class Recoverer:
     def drivers(self, anew: bool) -> Collection[str]:
         """Return the ids of who lives, as far as is known; asked anew, with whoever has registered
         meanwhile."""
+        roster = self.roster
         for driver in map(registered_id, self._queue.drivers.names() if anew else ()):
-            if driver and driver not in self.roster.owners:
-                self.roster.named(driver)
-        return {one.id for one in self.roster.alive}
+            if driver and roster.others:
+                roster.others.update({driver}.difference(roster.owners))
+            elif driver and driver not in roster.owners:
+                roster.named(driver)
+        return {one.id for one in roster.alive} | roster.others
 
     def newly_dead(self) -> bool:
         """Tell whether a driver is gone whose leftovers are to be looked for, or once more."""
@@ -207,6 +212,9 @@ class Recoverer:
             # A claim whose reply was lost, or one we could not release when the disk was full.
             at_hand = item.token in self._queue.at_hand
             return Owner(id=token.driver, verdict="alive" if at_hand else "left")
+        if token.driver in self.roster.others:
+            # Whoever looks after that driver sees whether it lives.
+            return Owner(id=token.driver, verdict="alive")
         owner = self.roster.owner(token)
         if owner.registration is not None:
             return owner

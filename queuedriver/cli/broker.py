@@ -7,7 +7,7 @@ from queuedriver.cli import program, say
 from queuedriver.cli.arguments import QUIET
 from queuedriver.cli.render import escape_name
 from queuedriver.cli.run import summary
-from queuedriver.cli.settings import rows_of, settings_of
+from queuedriver.cli.settings import exits, rows_of, settings_of
 from queuedriver.doors.fuq import settings as of_fuq
 from queuedriver.doors.pingpong import settings as of_pingpong
 from queuedriver.doors.roundrobin import settings as of_roundrobin
@@ -15,20 +15,23 @@ from queuedriver.doors.scale0 import settings as of_scale0
 from queuedriver.doors.settings import ZmqBroker
 from queuedriver.doors.transports.addresses import need_zmq
 
+_ends = exits(
+    *(0, 1, 66, 73),
+    of={
+        0: "it was asked to leave, or all there was is done",
+        1: "--drain: finished, but documents were discarded",
+        66: "no such queue          69  another driver has the id",
+        73: "the address is taken   78  this can never work: see the message",
+    },
+    words="Killed at any moment it loses nothing: what it had dealt is dealt again.",
+)
 
+
+@_ends
 def roundrobin(
     quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_roundrobin.BrokerSettings)]
 ) -> int:
-    """Deal documents, and what clients ask, to workers that take several ahead.
-
-    Killed at any moment it loses nothing: what it had dealt is dealt again.
-
-    \b
-    exit 0   it was asked to leave, or all there was is done
-         1   --drain: finished, but documents were discarded
-         66  no such queue          69  another driver has the id
-         73  the address is taken   78  this can never work: see the message
-    """
+    """Deal documents, and what clients ask, to workers that take several ahead."""
     settings = settings_of(of_roundrobin.BrokerSettings, told)
     if settings.console:
         settings.check_listen()
@@ -39,47 +42,23 @@ def roundrobin(
     return _deal(settings, quiet)
 
 
+@_ends
 def fuq(quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_fuq.BrokerSettings)]) -> int:
-    """Deal the tasks of jobs to clients that run them as programs.
-
-    Killed at any moment it loses nothing: what it had dealt is dealt again.
-
-    \b
-    exit 0   it was asked to leave, or all there was is done
-         1   --drain: finished, but documents were discarded
-         66  no such queue          69  another driver has the id
-         73  the address is taken   78  this can never work: see the message
-    """
+    """Deal the tasks of jobs to clients that run them as programs."""
     return _deal(settings_of(of_fuq.BrokerSettings, told), quiet)
 
 
+@_ends
 def pingpong(
     quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_pingpong.BrokerSettings)]
 ) -> int:
-    """Deal one document at a time to each worker; each has one result.
-
-    Killed at any moment it loses nothing: what it had dealt is dealt again.
-
-    \b
-    exit 0   it was asked to leave, or all there was is done
-         1   --drain: finished, but documents were discarded
-         66  no such queue          69  another driver has the id
-         73  the address is taken   78  this can never work: see the message
-    """
+    """Deal one document at a time to each worker; each has one result."""
     return _deal(settings_of(of_pingpong.BrokerSettings, told), quiet)
 
 
+@_ends
 def scale0(quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_scale0.BrokerSettings)]) -> int:
-    """Deal the documents and requests of services to workers that offer them.
-
-    Killed at any moment it loses nothing: what it had dealt is dealt again.
-
-    \b
-    exit 0   it was asked to leave, or all there was is done
-         1   --drain: finished, but documents were discarded
-         66  no such queue          69  another driver has the id
-         73  the address is taken   78  this can never work: see the message
-    """
+    """Deal the documents and requests of services to workers that offer them."""
     return _deal(settings_of(of_scale0.BrokerSettings, told), quiet)
 
 

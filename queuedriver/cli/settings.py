@@ -1,6 +1,6 @@
 """A struct of settings as a command line: what may be said, and what was said as a struct."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from queuedriver.doors.settings import Settings
 
 Told = TypeVar("Told", bound="Settings")
+Command = TypeVar("Command", bound=Callable[..., int])
 
 
 def rows_of(settings: "type[Settings]") -> tuple[Row, ...]:
@@ -50,3 +51,17 @@ def settings_of(settings: type[Told], told: dict[str, Any]) -> Told:
         return msgspec.convert({**told, "options": options}, settings).check()
     except ConfigError as error:
         raise BadArgument(str(error)) from None
+
+
+def exits(*codes: int, of: Mapping[int, str], words: str = "") -> Callable[[Command], Command]:
+    """Return a decorator that ends the help of one of several commands with words that they have in
+    common, and with what its exit codes mean."""
+    lines = [f"     {code:<4}{of[code]}" for code in codes]
+    lines[0] = lines[0].replace("    ", "exit", 1)
+    ending = "\n".join(["", words, "", "\b", *lines])
+
+    def end(command: Command) -> Command:
+        command.__doc__ = f"{command.__doc__}\n{ending}"
+        return command
+
+    return end

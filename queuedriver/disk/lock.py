@@ -8,12 +8,17 @@ file systems without locks; it is imported only then, for that takes a fifth of 
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
 # Not through a link, and never waiting for whoever has a lease on it; as filelock does.
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _MODE = 0o666
+# From one try to the next of who waits, in seconds, and how that grows.
+_SHORTEST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+_LONGER = 1.5
 
 
 class Held(Exception):
@@ -50,8 +55,21 @@ def _patiently(path: str, patience: float) -> AbstractContextManager[object]:
     """Wait for a lock, however that is done there; return what lets go of it."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(path, timeout=patience, thread_local=False, is_singleton=False)
-    try:
-        return lock.acquire()
-    except Timeout:
-        raise Held(path) from None
+    lock = FileLock(path, thread_local=False, is_singleton=False)
+    until = time.monotonic() + patience
+    for pause in pauses():
+        with suppress(Timeout):
+            return lock.acquire(blocking=False)
+        if time.monotonic() >= until:
+            break
+        time.sleep(pause)
+    raise Held(path)
+
+
+def pauses() -> Iterator[float]:
+    """Yield how long to wait before each further try, in seconds: each is a few requests to the
+    server of a network file system, of which hundreds may wait that start together."""
+    pause = _SHORTEST_PAUSE
+    while True:
+        yield pause
+        pause = min(_LONGER * pause, _LONGEST_PAUSE)

@@ -331,7 +331,7 @@ class BrokerLoop(Loop):
         there may be more. Return whether."""
         found = self._next(now)
         if found is None:
-            return bool(self.packed) and self._unpack(now)
+            return bool(self.packed) and any(unpack(now) for unpack in self.packed)
         if self.limited and self.pressure.full(self.published):
             return False
         source, head, worker = found
@@ -353,10 +353,6 @@ class BrokerLoop(Loop):
         elif self._level >= 1:
             self.talk.say(1, f"{work.docid} is dealt to {shown(dealt.peer)}")
         return True
-
-    def _unpack(self, now: float) -> bool:
-        """Begin with a document that holds many works, if one waits. Return whether."""
-        return any(unpack(now) for unpack in self.packed)
 
     # Settle
 

@@ -110,7 +110,10 @@ class Conversation:
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
         """Send to a peer at once, behind what is held for it; return whether it is there."""
-        if self._held and not self._send_held(peer):
+        if self._held and self.session.is_stream:
+            for held in reversed(self._held.pop(peer, ())):
+                frames = held + frames
+        elif self._held and not self._send_held(peer):
             return False
         return self.transport.send(peer, frames)
 

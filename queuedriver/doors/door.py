@@ -35,6 +35,7 @@ def broker(
     if isinstance(told, fuq.BrokerSettings):
         return _job_broker(told, say, listening, board)
     need_zmq()
+    told = told.placed()
     from queuedriver.doors.transports.curve import keys_in
     from queuedriver.doors.transports.zmq import Hub
 

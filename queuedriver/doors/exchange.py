@@ -28,7 +28,7 @@ and, where not every worker may have every work, its own `pick` around this one.
 import heapq
 import math
 from collections.abc import Collection, Sequence
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -95,6 +95,7 @@ class Exchange(Generic[W]):
     """The workers of one broker. `now` is the loop's monotonic clock, in seconds."""
 
     worker: type[W]
+    is_stream: ClassVar[bool] = False
     settling_frees = True
     one_process = True
     # How long a client's request waits for a worker, in seconds; and how many may.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
-from queuedriver.doors.transports.addresses import check_endpoint, check_listen
+from queuedriver.doors.transports.addresses import check_endpoint, check_listen, with_port
 from queuedriver.doors.transports.base import MAX_MESSAGE
 from queuedriver.format.names import check_driver_id
 from queuedriver.options import Options, Said, check_ranges
@@ -80,6 +80,11 @@ class AnyBroker(Settings, frozen=True, kw_only=True):
     def services(self) -> tuple[Service, ...]:
         """Return the queues that it deals from."""
         return (Service("", self.input, self.outputs),) if self.input else ()
+
+    def placed(self) -> Self:
+        """Return the settings with the ports that are listened at where any would do: by that
+        address peers are told of a broker, and know it."""
+        return msgspec.structs.replace(self, listen=tuple(map(with_port, self.listen)))
 
     @property
     def keys(self) -> str | None:
@@ -155,6 +160,10 @@ class ZmqWorker(AnyWorker, frozen=True, kw_only=True):
 
     def check_listen(self) -> None:
         """Raise ConfigError for an address that it listens on and that is not safe."""
+
+    def placed(self) -> Self:
+        """Return the settings with the port that is listened at, where any would do."""
+        return self
 
     def identity(self, name: str) -> bytes:
         """Return the name of the socket of a process that is called so."""

@@ -11,7 +11,7 @@ A broker deals *work*: a document of an input queue, or a client's request that 
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -195,6 +195,9 @@ class Session(Protocol):
 
     A peer of a side that connects, and has only one, is called b\"\".
     """
+
+    # Whether frames are but bytes, so that those of several messages may go as one.
+    is_stream: ClassVar[bool] = False
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         """Take in the frames of one message; of a stream, one chunk of bytes. `wall` is the time of

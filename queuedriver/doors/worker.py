@@ -10,6 +10,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import FileIO
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback, from_exception
@@ -35,10 +36,15 @@ _STDERR = 2
 
 
 def work(
-    told: ZmqWorker, processor: Processor, say: Callable[[str], None], board: Board | None = None
+    told: ZmqWorker,
+    processor: Processor,
+    say: Callable[[str], None],
+    board: Board | None = None,
+    *,
+    last: bool = False,
 ) -> Leave:
     """Work until told to leave, by a signal or by the broker; a watchdog sees on the board what is
-    done."""
+    done. `last`: the process is about to end; what asks it to leave once more changes nothing."""
     told.check_listen()
     need_zmq()
     from queuedriver.doors.transports.curve import keys_in
@@ -57,13 +63,18 @@ def work(
     with contextlib.ExitStack() as at_end:
         dump = at_end.enter_context(_stacks()) if options.timeout is not None else None
         limits = Limits(
-            options.timeout, options.hard_after, options.grace, dump, until=options.until
+            options.timeout,
+            options.hard_after,
+            options.grace,
+            dump,
+            until=options.until,
+            last=last,
         )
         at_end.callback(limits.close)
         workspace = Workspace(told.max_message)
         at_end.callback(workspace.close)
         limits.install()
-        at_end.callback(limits.restore)
+        at_end.callback(partial(limits.restore, last=last))
         processor.start(f"worker-{name}")
         at_end.callback(processor.stop)
         tally = Tally(board)

@@ -120,9 +120,7 @@ class BackPressure:
         if drivers is None:
             return False
         with closing(drivers):
-            roster = Roster(drivers, self._observer)
-            roster.refresh()
-            return bool(roster.alive)
+            return Roster(drivers, self._observer).any_alive()
 
 
 def _size(directory: Directory, name: str) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from queuedriver.claims.handoff import Claim
-from queuedriver.claims.heartbeat import NETWORK_NEWS, NEWS, Heartbeat
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import cause_key, first_line, is_own_fault
 from queuedriver.driving.closing import Trip, read_trip
@@ -168,8 +168,7 @@ class Breaker:
             self._halt()
 
     def _time_to_tell(self) -> float:
-        slow = any(beats.registration.network for beats in self.beats)
-        return _TIME_TO_TELL * (NETWORK_NEWS if slow else NEWS)
+        return _TIME_TO_TELL * max(beats.tells_within for beats in self.beats)
 
     def _peers(self) -> Collection[Registration]:
         """Read what the other living drivers say of themselves."""

@@ -38,6 +38,8 @@ _RECOVER_IDLE = 1.0
 # known by standing still, so two looks within their lease are needed. A listing of a million names
 # takes half a second.
 _RECOVER_LISTED = 60.0
+# So many drivers of a queue do that; of a crowd the others need not.
+_LISTERS = 64
 # Events of documents that took as long as documents do.
 _DONE = ("published", "finished")
 
@@ -68,7 +70,7 @@ class Loop:
             options,
             found.targets,
             found.observer,
-            lambda: max(one.waiting.picker.sharers for one in self.queues),
+            lambda: self.crowd,
         )
         paths = [queue.path for queue in self.queues]
         self.waker = Waker(paths, options.poll, limits.wake_fd, is_worth_waking_for)
@@ -111,6 +113,11 @@ class Loop:
         self.waker.close()
 
     @property
+    def crowd(self) -> int:
+        """Return how many drivers take from the same queues, as far as is known."""
+        return max(queue.waiting.picker.sharers for queue in self.queues)
+
+    @property
     def published(self) -> int:
         """Return how many outputs have become visible."""
         return sum(queue.published + len(queue.handed_over) for queue in self.queues)
@@ -142,6 +149,8 @@ class Loop:
             if self._time_left is not None and (over := self._time_left.over(time.time())):
                 self.limits.leave(OUT_OF_TIME, over)
             self._recover(now)
+            for beats in self.breaker.beats:
+                beats.heed(self.crowd)
             self.breaker.look(now)
             self.look_at = now + self._look_every
         self.go = self._may_work() and not self.breaker.stops
@@ -177,7 +186,8 @@ class Loop:
         if now < self._recover_at - (_RECOVER_BUSY - _RECOVER_IDLE if idle else 0.0):
             return
         self._recover_at = now + _RECOVER_BUSY
-        listed = not idle and now >= self._list_at
+        of_few = any(queue.waiting.picker.part < _LISTERS for queue in self.queues)
+        listed = not idle and of_few and now >= self._list_at
         if listed:
             self._list_at = now + _RECOVER_LISTED
         for queue in self.queues:

@@ -185,7 +185,7 @@ def _open(
     queue = InputQueue(place.directory, place.private, targets, wanted, mint, journal, archive)
     at_end.callback(queue.close)
     check_renames(queue)
-    queue.recoverer = Recoverer(queue, found.observer)
+    queue.recoverer = Recoverer(queue, found.observer, drives=True)
     # Who is there already, before we register.
     queue.recoverer.roster.refresh()
     queue.waiting = Lookahead(
@@ -346,9 +346,10 @@ def _agree(queue: InputQueue, *, follows: bool) -> None:
     have = settings.load(queue.private, queue.path)
     marks = _marks(queue.settings, queue.targets)
     if have is not None and have != queue.settings:
-        others = [one.id for one in queue.recoverer.roster.alive if one.id != queue.mint.driver]
-        if others:
-            raise ConfigError(_difference(queue, have, f"driver {others[0]} runs with"))
+        roster = queue.recoverer.roster
+        others = sorted({*queue.recoverer.drivers(anew=False)} - {queue.mint.driver})
+        if other := next(filter(roster.holder, others), None):
+            raise ConfigError(_difference(queue, have, f"driver {other} runs with"))
         if count(queue.directory, 0).claimed:
             raise ConfigError(
                 _difference(queue, have, "there are claims left from drivers with")

@@ -200,7 +200,8 @@ class Job:
         any more."""
         if self._is_due(wall):
             due, task, attempt = heapq.heappop(self._again)
-            claim = next(self.queue.claim([self._waiting_name(due, task, attempt)]), None)
+            name = _waiting_name(task_docid(self.record.docid, task), attempt, due)
+            claim = next(self.queue.claim([name]), None)
             if claim is None:
                 # Removed by hand, or taken by whoever has the job now.
                 self._list_at = 0.0
@@ -209,25 +210,13 @@ class Job:
             os.close(_open_to_write(self.queue, claim.name))
         else:
             task = self._next_open()
-            claim = self._claim_new(task)
+            claim = _claim_new(self.queue, task_docid(self.record.docid, task))
         if not self.stands():
             charging.give_back(claim, "its job was taken over")
             return None
         self.outcomes.mark(task, Outcome.BEGUN)
         self.in_hand += 1
         return claim
-
-    def _claim_new(self, task: int) -> Claim:
-        docid = task_docid(self.record.docid, task)
-        token = self.queue.mint.next(time.time_ns() // 1000)
-        item = names.Item(docid, names.WORKING, token=token)
-        name = names.working_name(docid, 0, token)
-        os.close(self.queue.directory.open_new(name))
-        return self.queue.claim_of(item, name)
-
-    def _waiting_name(self, due: int, task: int, attempt: int) -> str:
-        docid = task_docid(self.record.docid, task)
-        return names.later_name(docid, attempt, due) if due else names.waiting_name(docid, attempt)
 
     # End
 
@@ -304,7 +293,9 @@ class Job:
         if dropped:
             self.outcomes.note(dropped, Outcome.CANCELLED)
         while self._again:
-            self.queue.directory.remove(self._waiting_name(*self._again[0]))
+            due, task, attempt = self._again[0]
+            docid = task_docid(self.record.docid, task)
+            self.queue.directory.remove(_waiting_name(docid, attempt, due))
             heapq.heappop(self._again)
 
     # Look
@@ -373,7 +364,7 @@ class Job:
             elif item.state == names.WRITTEN:
                 kept = not self._finish_written(item, name)
             elif item.claimed and self.outcomes[task] is Outcome.LOST:
-                self._discard(self.queue.claim_of(item, name))
+                _discard(self.queue.claim_of(item, name))
             elif kept or self.outcomes[task] > Outcome.BEGUN:
                 self.queue.directory.remove(name)
             elif not item.claimed:
@@ -412,13 +403,6 @@ class Job:
         queue.note("recovered", item, message=message, outputs=claim.published)
         return True
 
-    def _discard(self, claim: Claim) -> None:
-        """Discard a task that its broker noted as lost for the last time, before it died."""
-        message = "its client was lost, and then the broker that dealt it"
-        charging.set_back(
-            claim, Failed(Failure(cause="worker-lost", message=message, permanent=True))
-        )
-
     def task_of(self, docid: str) -> int:
         """Return the number of the task that has this docid; 0 where none has."""
         stem, _, number = docid.rpartition(".")
@@ -428,45 +412,6 @@ class Job:
         known = task <= self.record.file.num_tasks and str(task) == number
         return task if known else 0
 
-    def view(self) -> JobView:
-        """Return what there is to see of it."""
-        record, count = self.record, self.outcomes.count
-        if self.ended:
-            state = "finished"
-        elif self.cancelled or self.held:
-            state = "cancelled" if self.cancelled else "paused"
-        else:
-            begun = self.in_hand or count(Outcome.OPEN) < record.file.num_tasks
-            state = "running" if begun else "waiting"
-        return JobView(
-            job=record.job,
-            docid=record.docid,
-            name=record.file.name,
-            state=state,
-            command=record.file.command,
-            tasks=record.file.num_tasks,
-            num_proc=self.need,
-            pending=self.outcomes.left - self.in_hand,
-            running=self.in_hand,
-            done=count(Outcome.DONE),
-            errors=count(Outcome.ERROR) + count(Outcome.LOST),
-            cancelled=count(Outcome.CANCELLED),
-            why=self._why(),
-        )
-
-    def _why(self) -> str:
-        """Return why nothing of it can be dealt, whatever clients there are; empty when it can."""
-        if self.held:
-            return "it is held; release it"
-        if self._sure_at is not None:
-            return "it was taken over: nothing is dealt before old listings have expired"
-        if self._next_open() < 0 and not self.in_hand and self._again:
-            if (due := self._again[0][0]) > time.time():
-                return f"what was lost is tried again at {format_instant(due)}"
-        elif self._adrift and not self.in_hand:
-            return "what was committed cannot be published here; see queuedriver check"
-        return ""
-
     def close(self) -> None:
         self.queue.close()
         self.queue.private.close()
@@ -475,3 +420,64 @@ class Job:
 
 def _open_to_write(queue: InputQueue, name: str) -> int:
     return os.open(name, _EMPTY, dir_fd=queue.directory.fd)
+
+
+def view_of(job: Job) -> JobView:
+    """Return what there is to see of a job."""
+    record, count = job.record, job.outcomes.count
+    if job.ended:
+        state = "finished"
+    elif job.cancelled or job.held:
+        state = "cancelled" if job.cancelled else "paused"
+    else:
+        begun = job.in_hand or count(Outcome.OPEN) < record.file.num_tasks
+        state = "running" if begun else "waiting"
+    return JobView(
+        job=record.job,
+        docid=record.docid,
+        name=record.file.name,
+        state=state,
+        command=record.file.command,
+        tasks=record.file.num_tasks,
+        num_proc=job.need,
+        pending=job.outcomes.left - job.in_hand,
+        running=job.in_hand,
+        done=count(Outcome.DONE),
+        errors=count(Outcome.ERROR) + count(Outcome.LOST),
+        cancelled=count(Outcome.CANCELLED),
+        why=_why(job),
+    )
+
+
+def _why(job: Job) -> str:
+    """Return why nothing of a job can be dealt, whatever clients there are; empty when it can."""
+    if job.held:
+        return "it is held; release it"
+    if job._sure_at is not None:
+        return "it was taken over: nothing is dealt before old listings have expired"
+    if job._next_open() < 0 and not job.in_hand and job._again:
+        if (due := job._again[0][0]) > time.time():
+            return f"what was lost is tried again at {format_instant(due)}"
+    elif job._adrift and not job.in_hand:
+        return "what was committed cannot be published here; see queuedriver check"
+    return ""
+
+
+def _claim_new(queue: InputQueue, docid: str) -> Claim:
+    """Make the file of a task that is begun; return the claim that it is."""
+    token = queue.mint.next(time.time_ns() // 1000)
+    item = names.Item(docid, names.WORKING, token=token)
+    name = names.working_name(docid, 0, token)
+    os.close(queue.directory.open_new(name))
+    return queue.claim_of(item, name)
+
+
+def _waiting_name(docid: str, attempt: int, due: int) -> str:
+    return names.later_name(docid, attempt, due) if due else names.waiting_name(docid, attempt)
+
+
+def _discard(claim: Claim) -> None:
+    """Discard a task that its broker noted as lost for the last time, before it died."""
+    message = "its client was lost, and then the broker that dealt it"
+    failure = Failure(cause="worker-lost", message=message, permanent=True)
+    charging.set_back(claim, Failed(failure))

@@ -40,7 +40,7 @@ from queuedriver.jobs.control import (
     ClientView,
     why_waiting,
 )
-from queuedriver.jobs.job import JOBS, Job
+from queuedriver.jobs.job import JOBS, Job, view_of
 from queuedriver.jobs.jobfile import JobView, Summary, description
 from queuedriver.jobs.outcomes import Outcome
 from queuedriver.operating.queue import Queue
@@ -49,6 +49,9 @@ from queuedriver.operating.queue import Queue
 # some descriptors, and a byte for each of its tasks.
 _MOST_OPEN = 64
 _MOST_HELD = 512
+# How long a queue without a job that waits is not listed again, in seconds: what wakes the broker
+# meanwhile is nearly always a client. A hint, and the end of a nap, end it.
+_REST = 1.0
 # How often control files are looked at, in seconds.
 _LOOK_EVERY = 0.25
 # Seconds until a job is looked at again that cannot be told from one that is at work.
@@ -106,7 +109,7 @@ class Scheduler:
         self.dealt: dict[str, _Dealt] = {}
         # The last jobs that have ended, and those of an earlier life.
         self.ended: deque[JobView] = deque(self._files.ended, MOST_ENDED)
-        self._look_at = 0.0
+        self._rest_until = self._look_at = 0.0
         # Every change that is to be seen is counted: ours, and all that were written down.
         self._changes, self._written = 0, -1
         self._write_at = 0.0
@@ -124,7 +127,10 @@ class Scheduler:
     def unpack(self, now: float) -> bool:
         """Take up a job, if one waits and there is room; return whether."""
         waiting = self._queue.waiting
+        if now < self._rest_until:
+            return False
         if not (waiting.names or waiting.list_more(now)):
+            self._rest_until = now + _REST
             return False
         held = sum(job.held for job in self)
         if len(self._jobs) - held >= _MOST_OPEN or held >= _MOST_HELD:
@@ -274,7 +280,7 @@ class Scheduler:
             for one in self._exchange.workers.values()
             if one.greeted
         )
-        seen = (job.view() for job in self)
+        seen = (view_of(job) for job in self)
         told = (msgspec.structs.replace(job, why=why_waiting(job, clients)) for job in seen)
         of = self._files.broker, time.time(), self._endpoints
         return BrokerView(*of, clients, tuple(told), tuple(self.ended))
@@ -304,7 +310,7 @@ class Scheduler:
         finally:
             self._close(job)
         if claim.fate in ("published", "finished"):
-            self.ended.append(job.view())
+            self.ended.append(view_of(job))
             jobs.remove(self._directory, job.name)
 
     def _close(self, job: Job) -> None:
@@ -318,7 +324,7 @@ class Scheduler:
     def wake(self) -> None:
         """Look at once: there may be something new."""
         self._queue.waiting.wake()
-        self._look_at = 0.0
+        self._rest_until = self._look_at = 0.0
 
     def clean(self) -> None:
         """Open everything anew: the file system is well again."""

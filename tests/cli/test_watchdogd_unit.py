@@ -18,7 +18,7 @@ from watchdogd.cli.unit import unit_of
 from watchdogd.driver_ids import STATE_VARIABLE, state_directory
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.read import read
-from watchdogd.policy import LEAVING_TAKES
+from watchdogd.policy import leaves_within
 from watchdogd.stages import LAST_COMMANDS, LAST_LOOK, leaving_takes
 from watchdogd.template import CLEANING_TAKES
 
@@ -82,7 +82,7 @@ def test_systemd_waits_until_the_slowest_of_each_stage_was_ended_and_the_last_wo
     now = 0.0
     for _ in range(count):
         driver, template = Child(), Child()
-        driver.ask("leave", "stop", now, stage.grace + LEAVING_TAKES)
+        driver.ask("leave", "stop", now, leaves_within(stage.grace))
         now = climbed(driver)
         if preload:
             # It goes when its last driver has gone.

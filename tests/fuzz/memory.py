@@ -10,7 +10,7 @@ from queuedriver.format import names
 from queuedriver.processors import answers
 from tests.fuzz.promise import Target, check, check_error, check_shown
 from tests.item_names import format_name
-from watchdogd import control, messages
+from watchdogd import control, helper_messages
 from watchdogd.pipeline.drawing import draw
 from watchdogd.pipeline.problems import BadPipeline
 from watchdogd.pipeline.read import parse as parse_pipeline
@@ -73,8 +73,8 @@ def read_answer(data: bytes) -> None:
 def read_messages(data: bytes) -> None:
     """What the watchdog and its helper say to each other; from neither side is it an exception."""
     for line in data.split(b"\n"):
-        for kind in (messages.Message, messages.Errands, messages.Brief):
-            messages.understood(line, kind)
+        for kind in (helper_messages.Message, helper_messages.Errands, helper_messages.Brief):
+            helper_messages.understood(line, kind)
 
 
 def read_host(data: bytes) -> None:

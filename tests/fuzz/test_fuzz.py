@@ -25,7 +25,7 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import TARGETS
 from tests.waiting import until
 from watchdogd.children import Children
-from watchdogd.orders import Load
+from watchdogd.driver_orders import Load
 from watchdogd.template import Template
 
 # Each of those in files takes some ten commands.

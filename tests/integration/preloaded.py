@@ -22,7 +22,7 @@ from typing import Any
 from queuedriver.processors.call import CallProcessor
 from watchdogd import linux
 from watchdogd.children import Child, Children
-from watchdogd.orders import Load
+from watchdogd.driver_orders import Load
 from watchdogd.programs import template as program
 from watchdogd.template import Template
 

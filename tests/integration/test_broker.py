@@ -117,8 +117,11 @@ class Place:
 
     def _start(self, *args: str) -> Process:
         process = start(*args, cwd=self.root)
-        self._all.append(process)
+        self.kill_at_end(process)
         return process
+
+    def kill_at_end(self, process: Process) -> None:
+        self._all.append(process)
 
     def end(self) -> None:
         for process in self._all:
@@ -174,6 +177,45 @@ def test_drained_broker_leaves_and_takes_its_worker_along(place: Place) -> None:
     assert ended(worker).code == 0
     assert place.outputs() == {f"{docid}.ready": b"CONTENT" for docid in "abc"}
     assert place.items() == []
+
+
+@pytest.mark.parametrize("late", ["broker", "worker"])
+def test_wish_to_leave_that_comes_at_the_end_of_either_changes_no_exit_code(
+    place: Place, late: str
+) -> None:
+    reader, writer = os.pipe()
+    listen = ("--listen", "tcp://127.0.0.1:*")
+    words: tuple[str, ...] = ("broker", "pingpong", "in", "--to", "out", *listen)
+    if late == "worker":
+        place.broker()
+        words = ("worker", "pingpong", place.endpoint, "--call", "loud:shout")
+    with start(*words, cwd=place.root, stderr=writer) as process, open(reader, "rb", 0) as said:
+        place.kill_at_end(process)
+        assert b"Ctrl-C to leave" in said.readline()
+        # Its last words have to wait until somebody reads.
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(writer, b"x" * 4096):
+                pass
+        os.set_blocking(writer, True)
+        os.close(writer)
+        (place.input / "done").touch()
+        until(lambda: "pipe_write" in Path(f"/proc/{process.pid}/wchan").read_text())
+        process.send_signal(signal.SIGTERM)
+        assert b"done" in said.read() or late == "worker"
+    assert process.returncode == 0
+
+
+def test_broker_at_a_port_that_the_kernel_chose_is_known_to_workers_by_that_address(
+    place: Place,
+) -> None:
+    place.protocol = "roundrobin"
+    submit(place.input, "a")
+    broker = place.broker("--drain")
+    assert not place.endpoint.endswith("*")
+    place.worker()
+    assert ended(broker).code == 0
+    assert place.outputs() == {"a.ready": b"CONTENT"}
 
 
 def test_broker_whose_documents_all_fail_for_one_cause_stops_its_stage(place: Place) -> None:
@@ -372,9 +414,6 @@ def test_document_that_ends_its_workers_is_discarded_and_nothing_that_was_beside
     submit(place.input, "poison", content=b"poison")
     submit(place.input, *innocents)
     place.protocol = "roundrobin"
-    # Its workers know a broker by its address, which therefore has to be said.
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        place.endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
     broker = place.broker("--drain")
     for _ in range(20):
         worker = place.worker("poison", "--slots", "10")
@@ -483,8 +522,6 @@ def test_worker_whose_broker_goes_by_another_address_says_so(place: Place) -> No
 
 def test_client_whose_request_ends_its_worker_is_told_so(place: Place) -> None:
     place.protocol = "roundrobin"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        place.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
     place.broker("--retries", "0")
     place.worker("poison")
     (place.root / "bad").write_bytes(b"poison")
@@ -512,8 +549,6 @@ def test_answer_that_names_a_file_that_is_there_is_told_and_the_others_are_writt
     place: Place,
 ) -> None:
     place.protocol = "roundrobin"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        place.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
     place.broker()
     place.worker("two")
     for name in "abc":

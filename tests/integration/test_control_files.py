@@ -17,7 +17,7 @@ from watchdogd import control
 from watchdogd.children import Children
 from watchdogd.events import Events
 from watchdogd.helper import Helper
-from watchdogd.messages import Brief, Controls, Errands
+from watchdogd.helper_messages import Brief, Controls, Errands
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 PAGE = Path(__file__).parents[2] / "docs/control-files.rst"

@@ -23,9 +23,7 @@ from tests.watchdogs import a_stage
 from watchdogd import control
 from watchdogd.children import Children
 from watchdogd.helper import Helper
-from watchdogd.helper_process import ARGV
-from watchdogd.host import SILENCE
-from watchdogd.messages import (
+from watchdogd.helper_messages import (
     Brief,
     Controls,
     Errands,
@@ -36,6 +34,8 @@ from watchdogd.messages import (
     Request,
     to_line,
 )
+from watchdogd.helper_process import ARGV
+from watchdogd.host import SILENCE
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport
 
@@ -547,7 +547,7 @@ import os, subprocess, sys, time
 from watchdogd.children import Children
 from watchdogd.helper import Helper
 import msgspec
-from watchdogd.messages import Brief
+from watchdogd.helper_messages import Brief
 helper = Helper(msgspec.json.decode(sys.stdin.buffer.readline(), type=Brief), Children(), print)
 helper.tend(0.0)
 while not any(one.look for one in helper.receive(0.0)):

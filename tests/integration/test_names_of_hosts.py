@@ -1,10 +1,12 @@
 """Names of hosts: looked up without keeping anybody waiting, and tried at every address."""
 
+import operator
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from queuedriver.doors.transports.base import Gone, Joined, Message, Transport
 from queuedriver.doors.transports.tcp import Caller, Listener
 from queuedriver.doors.transports.zmq import Hub, Spoke
+from queuedriver.errors import CannotUse
 from tests.drivers import PATIENCE
 
 ADDRESSES = ("::1", "127.0.0.2", "127.0.0.1")
@@ -73,6 +76,30 @@ def test_every_address_of_a_name_is_tried(resolver: threading.Event, host: str) 
         until(lambda came: came == Message(b"me", [b"hello"]), hub, spoke)
         assert spoke.missing() == ""
         until(lambda came: came == Joined(b""), caller, listener)
+
+
+def test_who_listens_at_a_name_listens_at_every_address_of_it(resolver: threading.Event) -> None:
+    resolver.set()
+    with closing(Listener(("tcp://rose:*",))) as listener:
+        hosts, ports = zip(*(one.rsplit(":", 1) for one in listener.endpoints), strict=True)
+        assert hosts == ("tcp://[::1]", "tcp://127.0.0.2", "tcp://127.0.0.1")
+        assert len(set(ports)) == 1
+        for number, endpoint in enumerate(listener.endpoints, 1):
+            with closing(Caller(endpoint)) as caller:
+                until(partial(operator.eq, Joined(b"%d" % number)), listener, caller)
+
+
+def test_address_of_a_name_that_is_not_this_host_s_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, resolver: threading.Event
+) -> None:
+    resolver.set()
+    # From the documentation of networks: nobody has it.
+    monkeypatch.setattr(f"{__name__}.ADDRESSES", ("192.0.2.1", "127.0.0.1"))
+    with closing(Listener(("tcp://rose:*",))) as listener:
+        assert [one.rsplit(":", 1)[0] for one in listener.endpoints] == ["tcp://127.0.0.1"]
+    monkeypatch.setattr(f"{__name__}.ADDRESSES", ("192.0.2.1",))
+    with pytest.raises(CannotUse, match="cannot listen at tcp://rose"):
+        Listener(("tcp://rose:*",))
 
 
 def test_nobody_waits_while_a_name_is_looked_up(resolver: threading.Event) -> None:

@@ -22,7 +22,7 @@ from tests.integration.preloaded import COMMAND, Watch, load_of
 from tests.waiting import until
 from watchdogd import linux, template
 from watchdogd.children import Child, Children, Exit
-from watchdogd.orders import LIMIT, Order, StageOrders, encode
+from watchdogd.driver_orders import LIMIT, Order, StageOrders, encode
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.model import Stage as PipelineStage
 from watchdogd.policy import START_UP

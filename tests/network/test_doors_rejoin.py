@@ -26,7 +26,8 @@ class Cable:
         self.deaf_broker = threading.Event()
         self.swallowed = 0
         self._ends: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepts = threading.Thread(target=self._accept, daemon=True)
+        self._accepts.start()
 
     def cut(self) -> None:
         """Break every connection; those that come are carried again."""
@@ -37,6 +38,9 @@ class Cable:
                 end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        # Whoever waits in `accept` would take one more, which nobody would close.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepts.join()
         self._listener.close()
         self.cut()
         for end in self._ends:
@@ -46,8 +50,9 @@ class Cable:
         with contextlib.suppress(OSError):
             while True:
                 worker, _ = self._listener.accept()
+                self._ends.append(worker)
                 broker = socket.create_connection(self._to)
-                self._ends += [worker, broker]
+                self._ends.append(broker)
                 for source, target, deaf in (
                     (worker, broker, self.deaf_broker),
                     (broker, worker, self.deaf_worker),

@@ -168,9 +168,9 @@ class Elements:
         """Return the states of the elements that run or wait in Slurm."""
         return self.cluster.slurm("squeue", "--noheader", "--array", "--format=%T").split()
 
-    def wait_until_ended(self) -> None:
+    def wait_until_ended(self, timeout: float = PATIENCE) -> None:
         """Wait until no element runs or waits in Slurm."""
-        until(lambda: not self.elements(), "no element is left", PATIENCE)
+        until(lambda: not self.elements(), "no element is left", timeout)
 
     def ended_as(self, *jobs: int) -> Counter[str]:
         """Return how many elements are in each state, of these jobs or of all."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.format import names
+from queuedriver.format.records import LEASE
 from tests.slurm.elements import BY_THE_WORK, PATIENCE, Elements
 from tests.testbed.slurm.cluster import Cluster
 from tests.waiting import until
@@ -155,6 +156,24 @@ def test_node_that_lost_power_costs_no_document(cluster: Cluster, tmp_path: Path
     yard.check_all_came_out_once()
 
 
+@pytest.mark.campaign
+def test_what_a_node_without_power_had_is_taken_when_its_lease_is_over(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Three minutes, in which nobody says that it is gone."""
+    yard = Elements(cluster, tmp_path / "yard")
+    yard.put(300, 0.03, 0, 0.03)
+    job = yard.start("--drain")
+    yard.wait_for_results(20)
+    (node, _), _ = yard.wait_until_begun(2)
+    cluster.kill_node(node)
+    yard.wait_until_begun(3)
+    yard.wait_until_ended(PATIENCE + LEASE)
+    cluster.start_node(node)
+    assert yard.ended_as(job) == {"COMPLETED": 2}
+    yard.check_all_came_out_once()
+
+
 def test_element_that_slurm_starts_again_while_the_first_goes_on_takes_no_document_twice(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -172,6 +191,8 @@ def test_element_that_slurm_starts_again_while_the_first_goes_on_takes_no_docume
     # Both are at work, on the same queues.
     yard.put(60, 0.2, name="e")
     until(lambda: len(yard.workers()) > 2, "drivers of both process documents")
+    # What an operator says who takes the first for dead: it loses what it has, and publishes none.
+    yard.give_up_the_silent()
     yard.wait_for_results(100)
     yard.check_results()
     cluster.join(node)

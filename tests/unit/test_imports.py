@@ -31,7 +31,7 @@ KEEPING = {"watchdogd.supervisor", "watchdogd.stages"}
     [
         ("watchdogd.programs.driver", {*COSTLY, *KEEPING}),
         ("watchdogd.programs.io_helper", {*COSTLY, *KEEPING, *DRIVING}),
-        ("watchdogd.cli.keep", {*COSTLY, *DRIVING}),
+        ("watchdogd.cli.watch", {*COSTLY, *DRIVING}),
         # Until its helper is begun.
         (
             "watchdogd.cli.run",
@@ -52,7 +52,7 @@ def test_a_process_of_a_pipeline_imports_no_more_than_it_needs(
 def test_what_is_for_slurm_is_loaded_for_a_file_that_speaks_of_it() -> None:
     stage = '[[stage]]\nname = "a"\ncall = "a:b"\n'
     script = (
-        "import sys, watchdogd.cli.keep, watchdogd.cli.status, watchdogd.programs.io_helper\n"
+        "import sys, watchdogd.cli.watch, watchdogd.cli.status, watchdogd.programs.io_helper\n"
         "from watchdogd.pipeline.read import parse\n"
         "parse(sys.argv[1], 'p', '/p')\n"
         "print(*(name for name in sys.modules if 'slurm' in name))"

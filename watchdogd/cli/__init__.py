@@ -4,7 +4,7 @@ arguments           parameters that several commands have; which pipeline's file
 pipeline_argument   which pipeline, stage, driver and host the words of a line mean
 hosts               the watchdogs of all hosts, by what each said last
 check, run, unit    before it runs, running it, and having systemd run it
-keep                what `run` does once its helper is begun; `progress` tells how far it is
+watch               what `run` does once its helper is begun; `progress` tells how far it is
 status              `status` and `top`: status_facts has what is known, sentences what is said of
                     it, screen how it looks
 logs, trace         what drivers print; the way of a document

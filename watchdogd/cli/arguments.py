@@ -41,6 +41,13 @@ def numbers_of(words: Iterable[str]) -> dict[str, int]:
     return found
 
 
+def checked_host(host: str | None) -> str | None:
+    """Return what `--host` says; BadArgument where nobody could read it."""
+    if host is not None and not host.isprintable():
+        raise BadArgument(f"--host {host!r}: a name is printable; choose another")
+    return host
+
+
 def pipeline_file(given: str | None) -> str:
     """Return the pipeline's file: the one that was named, or the one that must be meant."""
     if named := given or os.environ.get(VARIABLE):

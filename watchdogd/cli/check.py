@@ -11,7 +11,7 @@ from queuedriver.cli.render import columns_of, escape, escape_name, table, write
 from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count
 from watchdogd.check import Findings, examine
-from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, checked_host, either
 from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.imports import check_imports
 from watchdogd.pipeline.drawing import COLUMNS, draw, ends
@@ -39,7 +39,7 @@ def check(
     named = answering_file(either(pipeline, option))
     found = None
     try:
-        found = examine(named, host or socket.gethostname(), check_imports)
+        found = examine(named, checked_host(host) or socket.gethostname(), check_imports)
         error = BadPipeline(found.problems)
     except BadPipeline as bad:
         error = bad

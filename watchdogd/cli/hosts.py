@@ -11,8 +11,18 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
 from queuedriver.format.records import Identity
 from watchdogd import control
-from watchdogd.messages import Controls
-from watchdogd.report import HOSTS, Alien, HostReport, Standing, decode, standing, ticks_of
+from watchdogd.helper_messages import Controls
+from watchdogd.report import (
+    HOSTS,
+    Alien,
+    HostReport,
+    Standing,
+    decode,
+    is_of_host,
+    is_seen,
+    standing,
+    ticks_of,
+)
 from watchdogd.report_file import local_reports
 
 # A host's document may be long; longer is somebody else's file.
@@ -104,9 +114,8 @@ def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it ca
 
 def _seen(report: HostReport, me: Identity, now: float, *, copied: bool = True) -> SeenHost:
     them = report.identity
-    here = (them.boot, them.namespace) == (me.boot, me.namespace)
     # After a reboot its directory is still here.
-    here = here or bool(me.machine and (them.machine, them.host) == (me.machine, me.host))
+    here = is_seen(them, me) or is_of_host(them, me)
     how = standing(report, me, ticks_of(report, me), now, time.monotonic(), copied=copied)
     return SeenHost(report, how, here)
 

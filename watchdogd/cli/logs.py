@@ -16,9 +16,8 @@ from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.pipeline_argument import Chosen, Target, check_host, choose, targets
-from watchdogd.driver_ids import local_directory
+from watchdogd.driver_ids import LOGS, load_name, local_directory, short_name
 
-LOGS = "logs"
 # What loads for all drivers of a stage has a log, too.
 _LOG = re.compile(r"(?P<driver>(?P<stage>.+)-(?:(?P<slot>[0-9]+)|load))\.log")
 _FOLLOW_EVERY = 0.25
@@ -154,7 +153,7 @@ class _Shown:
 
     def print(self, whose: Whose, lines: Iterable[bytes]) -> None:
         host, stage, slot = whose
-        driver = f"{stage}-{slot or 'load'}"
+        driver = short_name(stage, slot) if slot else load_name(stage)
         # Names of files that others may have made, as any line may be.
         name = escape_name(f"{driver}@{host}" if len(self._places) > 1 else driver)
         prefix = "" if self._alone else f"{name} | "

@@ -11,6 +11,7 @@ from queuedriver.errors import FileSystemTrouble, NotFound
 from queuedriver.format.units import visible
 from watchdogd.cli.arguments import USUAL, VARIABLE, pipeline_file, usual_files
 from watchdogd.cli.hosts import Hosts, hosts_here, read_hosts
+from watchdogd.driver_ids import short_name, stage_of
 from watchdogd.pipeline import schema
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.pipeline.problems import BadPipeline, Wrong
@@ -198,8 +199,8 @@ def _target(chosen: Chosen, text: str, host: str) -> Target:
     if stage := chosen.pipeline.stage(name):
         return Target(stage, host=host)
     known = _drivers_known(chosen)
-    stage_name, _, _ = name.rpartition("-")
-    if name in known and (stage := chosen.pipeline.stage(stage_name)):
+    parts = stage_of(name)
+    if name in known and parts and (stage := chosen.pipeline.stage(parts[0])):
         return Target(stage, name, host)
     names = [one.name for one in chosen.pipeline.stages]
     return _refuse(chosen, "stage or driver", name, [*names, *known])
@@ -208,7 +209,7 @@ def _target(chosen: Chosen, text: str, host: str) -> Target:
 def _drivers_known(chosen: Chosen) -> list[str]:
     """Return the short names of all drivers that there may be."""
     slots = ((one, slot) for one in chosen.pipeline.stages for slot in range(one.drivers.max))
-    names = {f"{stage.name}-{slot + 1}": None for stage, slot in slots}
+    names = {short_name(stage.name, slot + 1): None for stage, slot in slots}
     for host in chosen.hosts.seen:
         names |= dict.fromkeys(driver.name for driver in host.report.drivers)
     return list(names)

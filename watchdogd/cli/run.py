@@ -56,10 +56,10 @@ def run(
         # Nothing is lost with one that cannot be started now.
         begun = begin(children)
     try:
-        from watchdogd.cli.keep import keep
+        from watchdogd.cli.watch import watch
 
         file = either(pipeline, option)
-        return keep(
+        return watch(
             file,
             host,
             children,

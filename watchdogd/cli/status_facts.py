@@ -19,7 +19,7 @@ from queuedriver.operating.queue_view import DriverView, QueueView, overview
 from watchdogd.cli.hosts import Hosts, SeenHost, read_controls
 from watchdogd.cli.pipeline_argument import Chosen
 from watchdogd.driver_ids import driver_id, short_host
-from watchdogd.messages import Controls
+from watchdogd.helper_messages import Controls
 from watchdogd.pipeline.model import Stage
 from watchdogd.report import SHARES, DriverReport, StageReport
 from watchdogd.stage_words import stage_facts

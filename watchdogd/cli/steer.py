@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from queuedriver.cli.arguments import YES, confirm
 from queuedriver.cli.program import say
 from queuedriver.cli.words import argument, flag, option
-from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError, Unreachable
+from queuedriver.errors import LATER, BadArgument, ConfigError, NotFound, QueueError, Unreachable
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
@@ -20,8 +20,8 @@ from watchdogd import control
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.hosts import Hosts, SeenHost, read_controls, read_hosts
 from watchdogd.cli.pipeline_argument import Chosen, Target, check_host, choose, stage_named, targets
+from watchdogd.helper_messages import QueueSeen
 from watchdogd.host import processors
-from watchdogd.messages import QueueSeen
 from watchdogd.queues.control_files import spread_pause
 
 # How often one looks whether what was asked has been done.
@@ -42,7 +42,7 @@ _HOST = option("HOST", "Only on this host; else on each.")
 class TooLong(QueueError):
     """What was asked is not done after all the time that it may take."""
 
-    exit_code = 75
+    exit_code = LATER
 
 
 def scale(

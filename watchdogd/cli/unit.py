@@ -9,7 +9,7 @@ import sys
 
 from queuedriver.cli.words import option
 from queuedriver.errors import BadArgument, ConfigError
-from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, checked_host, either
 from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.driver_ids import STATE_VARIABLE, state_of
 from watchdogd.pipeline.model import Pipeline
@@ -77,8 +77,7 @@ def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = 
     for path in (pipeline.file, pipeline.root, *words):
         if "\n" in path or not path.isprintable():
             raise BadArgument(f"{path!r} cannot stand in a unit; rename it")
-    if host is not None and not host.isprintable():
-        raise BadArgument(f"--host {host!r}: a name is printable; choose another")
+    checked_host(host)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*\$?|[0-9]+", user):
         raise BadArgument(f"{user!r} cannot be a user's name")
     name = "watchdogd-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", pipeline.name).strip("-.")

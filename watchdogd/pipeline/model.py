@@ -144,6 +144,15 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(queue for stage in self.stages for queue in stage.inputs))
 
     @property
+    def feeds(self) -> dict[str, set[str]]:
+        """Return from which queues documents come into each that a stage publishes into."""
+        feeds: dict[str, set[str]] = {}
+        for stage in self.stages:
+            for name in stage.outputs:
+                feeds.setdefault(name, set()).update(stage.inputs)
+        return feeds
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """Return the queues that no stage publishes into: documents are submitted there."""
         fed = {queue for stage in self.stages for queue in stage.outputs}

@@ -8,7 +8,7 @@ from queuedriver.doors import door as doors
 from queuedriver.doors.settings import settings_of
 from queuedriver.driving.life import Left
 from queuedriver.driving.live_status import Board
-from watchdogd.orders import Order
+from watchdogd.driver_orders import Order
 
 
 def deal(order: Order, board: Board, say: Callable[[str], None]) -> Left:

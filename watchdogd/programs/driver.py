@@ -35,9 +35,9 @@ from queuedriver.driving.live_status import Board
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import BUG, exit_code_of
 from queuedriver.processors.base import Processor, make
+from watchdogd.driver_orders import Order, decode
 from watchdogd.linux import die_with_parent, set_name
 from watchdogd.logs import Rotator
-from watchdogd.orders import Order, decode
 
 # How soon a log that has grown too large is rotated.
 _ROTATE_EVERY = 2.0
@@ -78,9 +78,7 @@ def live(order: Order, processor: Processor | None = None) -> int:
 
 
 def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
-    os.chdir(order.directory)
-    if order.directory not in sys.path:
-        sys.path.insert(0, order.directory)
+    loading.enter(order.directory)
     if order.kind == "broker":
         # Most stages have none, and load nothing of a network.
         from watchdogd.programs.broker import deal

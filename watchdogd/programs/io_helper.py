@@ -30,10 +30,7 @@ from queuedriver.errors import QueueError, is_trouble
 from queuedriver.format.records import decode
 from watchdogd import control
 from watchdogd.connection import Connection
-from watchdogd.file_reader import FileReader
-from watchdogd.helper_process import open_helper_log
-from watchdogd.linux import die_with_parent, set_name
-from watchdogd.messages import (
+from watchdogd.helper_messages import (
     Brief,
     Controls,
     Errands,
@@ -42,11 +39,14 @@ from watchdogd.messages import (
     Usage,
     understood,
 )
+from watchdogd.helper_process import open_helper_log
+from watchdogd.linux import die_with_parent, set_name
+from watchdogd.pipeline_reader import PipelineReader
 from watchdogd.queues import control_files
-from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
+from watchdogd.queues.log_copies import Copies
 from watchdogd.queues.recovery import Recovery
-from watchdogd.queues.root import Root
+from watchdogd.queues.root import REMOVED, Root
 from watchdogd.report_file import read_saved
 
 _SOCKET, _STDERR = 0, 2
@@ -130,7 +130,7 @@ class IoHelper:
         self._copies = Copies(brief.local, brief.host)
         self._recovery = Recovery()
         self._meter = Meter()
-        self._reader = FileReader(brief.host, brief.drivers)
+        self._reader = PipelineReader(brief.host, brief.drivers)
         # The report as it was published last.
         self._published = b""
         # None while a look could not read them.
@@ -300,10 +300,7 @@ def _words(error: OSError | QueueError) -> str:
         return str(error)
     where = os.fsdecode(error.filename) if error.filename else ""
     if isinstance(error, FileNotFoundError):
-        return (
-            f"{where} is not there any more; is it mounted? If it was removed on purpose, start "
-            "watchdogd anew"
-        )
+        return f"{where} is not there any more; {REMOVED}"
     said = os.strerror(error.errno)
     return f"{where}: {said}" if where else said
 

@@ -4,6 +4,7 @@ A pipeline begins when all of them have loaded, on as many processors as there a
 """
 
 import gc
+import os
 import sys
 import typing
 from contextlib import suppress
@@ -21,6 +22,13 @@ def begin() -> None:
         import msgspec  # noqa: F401
     if sys.modules["typing_extensions"] is typing:
         del sys.modules["typing_extensions"]
+
+
+def enter(directory: str) -> None:
+    """Go where the pipeline's file is: modules and relative commands are found there."""
+    os.chdir(directory)
+    if sys.path[:1] != [directory]:
+        sys.path.insert(0, directory)
 
 
 def end() -> None:

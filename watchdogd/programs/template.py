@@ -43,7 +43,8 @@ from queuedriver.format.units import format_count
 from queuedriver.processors.call import CallProcessor, load
 from watchdogd import linux
 from watchdogd.children import LIFE
-from watchdogd.orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
+from watchdogd.driver_orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
+from watchdogd.programs.loading import enter
 
 # Seconds for threads that were told to end.
 _ENDING = 1.0
@@ -87,7 +88,7 @@ def main(live: Live | None = None) -> NoReturn:
 
 def _driver() -> Live:
     # Before the user's modules, which may be called like some of those that this brings along.
-    from watchdogd.orders import decode
+    from watchdogd.driver_orders import decode
     from watchdogd.programs.driver import live
 
     return lambda order, processor: live(decode(order), processor)
@@ -151,8 +152,7 @@ def _say(control: socket.socket, answer: Answer) -> None:
 def _prepare(told: Load) -> Forked:
     """Load all that drivers have in common."""
     linux.drop_huge_pages(os.environ)
-    os.chdir(told.directory)
-    sys.path.insert(0, told.directory)
+    enter(told.directory)
     loaded = load(told.call, said="call")
     named = [told.call if ":" in told.call else loaded.function.__module__]
     if told.function:

@@ -44,7 +44,7 @@ def main(parent: int, begins: str, local: str) -> None:
 
 def _end_all(begins: str, local: str, died_at: float) -> None:
     from watchdogd.children import GRACE, climb_takes, marked
-    from watchdogd.policy import LEAVING_TAKES
+    from watchdogd.policy import leaves_within
 
     last_end = died_at
     while left := [*marked(begins, but={os.getpid()})]:
@@ -52,7 +52,7 @@ def _end_all(begins: str, local: str, died_at: float) -> None:
         due = now + _LOOK_EVERY
         for one, environ in left:
             # As for a driver that its living watchdog has told to leave.
-            ends_at = died_at + _seconds(environ.get(GRACE, "")) + LEAVING_TAKES
+            ends_at = died_at + leaves_within(_seconds(environ.get(GRACE, "")))
             last_end = max(last_end, ends_at)
             if now >= ends_at:
                 _end(one, local)

@@ -8,7 +8,7 @@ from queuedriver.driving.life import Left
 from queuedriver.driving.live_status import Board
 from queuedriver.format.records import Counters
 from queuedriver.processors.base import Processor
-from watchdogd.orders import Order
+from watchdogd.driver_orders import Order
 
 
 def work(order: Order, board: Board, processor: Processor, say: Callable[[str], None]) -> Left:

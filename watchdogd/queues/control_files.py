@@ -13,7 +13,7 @@ from queuedriver.errors import NotRegular
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from watchdogd import control
-from watchdogd.messages import QueueSeen
+from watchdogd.helper_messages import QueueSeen
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import Alien, HostReport, decode, standing, ticks_of
 
@@ -31,21 +31,12 @@ def cascade(pipeline: Pipeline, seen: Mapping[str, QueueSeen]) -> bool:
     through = {name for name, one in seen.items() if one.done and one.drained}
     still_open = {name for name, one in seen.items() if not one.done}
     changed = False
-    for name, feeds in _feeds(pipeline).items():
+    for name, feeds in pipeline.feeds.items():
         if name in seen and (feeds & still_open if seen[name].done else feeds <= through):
             move = reopen_if_fed if seen[name].done else close_if_fed
             with Queue.open(pipeline.path(name)) as queue:
                 changed |= move(queue.directory)
     return changed
-
-
-def _feeds(pipeline: Pipeline) -> dict[str, set[str]]:
-    """Return which queues feed each that our stages feed."""
-    feeds: dict[str, set[str]] = {}
-    for stage in pipeline.stages:
-        for name in stage.outputs:
-            feeds.setdefault(name, set()).update(stage.inputs)
-    return feeds
 
 
 def spread_pause(pipeline: Pipeline, seen: Mapping[str, QueueSeen], *, paused: bool) -> bool:
@@ -111,7 +102,9 @@ def _others_live(directory: Directory, host: str, others: Observer) -> bool:
     with closing(hosts):
         names = [name for name in hosts.names() if name.endswith(".json") and name[0] != "."]
         # Each is looked at each time: since when they are silent is to be known of all.
-        living = [_may_live(hosts, name, others) for name in names if name != _report(host)]
+        living = [
+            _may_live(hosts, name, others) for name in names if name != control.report_name(host)
+        ]
     return any(living)
 
 
@@ -127,11 +120,6 @@ def _may_live(hosts: Directory, name: str, others: Observer) -> bool:
     now = report.at + others.unchanged_for(name, report.beat)
     ticks = ticks_of(report, others.me)
     return standing(report, others.me, ticks, now, time.monotonic()) in ("alive", "hung")
-
-
-def _report(host: str) -> str:
-    """Return the name of a host's report."""
-    return f"{control.host_file(host)}.json"
 
 
 def expire(directory: Directory) -> None:
@@ -160,8 +148,8 @@ def publish(
     with closing(directory.subdirectory(control.HOSTS, create=True)) as hosts:
         with suppress(FileNotFoundError, NotRegular, Alien):
             # A helper that hung may have put an earlier one of ours there.
-            if last and (found := hosts.read(_report(host))) != last:
+            if last and (found := hosts.read(control.report_name(host))) != last:
                 there = decode(found)
                 other = there if there.identity != decode(last).identity else None
-        hosts.write_aside(_report(host), document)
+        hosts.write_aside(control.report_name(host), document)
     return other

@@ -21,7 +21,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.plan import DRAINED_AFTER
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
-from watchdogd.messages import QueueSeen
+from watchdogd.helper_messages import QueueSeen
 
 # FAT stamps every two seconds, others each second or oftener.
 _COARSEST = 3.0

@@ -17,7 +17,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.processes import process_ticks
 from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
-from watchdogd.messages import Recovered
+from watchdogd.helper_messages import Recovered
 
 # Seconds after which somebody beats for a driver that does not: long before its lease ends.
 _SILENT = 2 * NETWORK_BEAT

@@ -23,6 +23,8 @@ from watchdogd import control
 from watchdogd.pipeline.model import Pipeline
 
 _MEMORY = "root.json"
+# What to do about what is not there any more.
+REMOVED = "is it mounted? If it was removed on purpose, start watchdogd anew"
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -87,9 +89,7 @@ class Root:
 
     def _refuse_unless_fresh(self, what: str) -> None:
         if not self._fresh:
-            raise FileSystemTrouble(
-                f"{what}; is it mounted? If it was removed on purpose, start watchdogd anew"
-            )
+            raise FileSystemTrouble(f"{what}; {REMOVED}")
 
     def _refuse_other_kind(self) -> None:
         """Refuse where a mount point shows through: what is missing may be made elsewhere."""

@@ -94,6 +94,7 @@ class Broker(Exchange[Worker]):
     """All clients of one broker. `nonce` draws 32 random bytes; it is asked only with a secret."""
 
     worker = Worker
+    is_stream = True
     settling_frees = False
     one_process = False
 

@@ -8,6 +8,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.fuq import runner as tasks
@@ -26,16 +27,22 @@ _FAREWELL = 2.0
 _MOST_SAID = 1000
 
 
-def run_worker(asked: WorkerSettings, say: Callable[[str], None] = lambda words: None) -> Leave:
-    """Run tasks until told to leave. QueueError when it cannot even start."""
+def run_worker(
+    asked: WorkerSettings,
+    say: Callable[[str], None] = lambda words: None,
+    *,
+    last: bool = False,
+) -> Leave:
+    """Run tasks until told to leave. QueueError when it cannot even start. `last`: the process is
+    about to end."""
     nproc = asked.nproc if asked.nproc is not None else len(os.sched_getaffinity(0))
     site = Site(tasks.parse_allow(asked.allow), _root(asked.root), _root(asked.log_root, make=True))
     secret, context = security((asked.broker,), asked.tls, asked.secret_file, serving=False)
     with contextlib.ExitStack() as at_end:
-        limits = Limits(grace=asked.options.grace)
+        limits = Limits(grace=asked.options.grace, last=last)
         at_end.callback(limits.close)
         limits.install()
-        at_end.callback(limits.restore)
+        at_end.callback(partial(limits.restore, last=last))
         caller = Caller(asked.broker, context)
         session = Client(nproc, secret, lambda: os.urandom(32))
         loop = _Loop(session, caller, site, limits, asked, say)

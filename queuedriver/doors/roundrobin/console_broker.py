@@ -29,6 +29,7 @@ _GRACE = 5.0
 def run(told: BrokerSettings) -> int:
     """Be a broker; without an input, one that deals from a queue of its own, which goes with it.
     Return the exit code."""
+    told = told.placed()
     with ExitStack() as at_end:
         terminal = at_end.enter_context(closing(Terminal(told.level)))
         session = told.session("")

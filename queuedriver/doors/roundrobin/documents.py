@@ -77,6 +77,9 @@ def refusal_of(how: Setback) -> tuple[bytes, ...]:
 def outcome_of(args: Sequence[bytes]) -> Processed | Setback:
     """Return how an answer ends its document. What is no answer fails it: it had its turn."""
     said, rest = (args[0], args[1:]) if args else (b"", ())
+    if said == DONE and len(rest) == 2 and not rest[0]:
+        # As most answers are.
+        return Processed((Result(rest[1]),))
     if said == DONE and len(rest) % 2 == 0:
         names = [_text(name) for name in rest[::2]]
         if None in names:

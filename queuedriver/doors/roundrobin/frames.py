@@ -108,10 +108,9 @@ def decode(frames: Sequence[bytes], sender: bytes = b"") -> Message:
     # It is passed on with its sender's address added.
     if len(frames) + bool(sender) > MAX_FRAMES:
         raise RemoteProtocolError(f"a message of {len(frames)} frames; at most {MAX_FRAMES}")
-    empty = [at for at, frame in enumerate(frames) if not frame]
-    if not empty:
+    if b"" not in frames:
         raise RemoteProtocolError("a message without an empty frame")
-    start, end = empty[0], empty[-1]
+    start, end = frames.index(b""), len(frames) - 1 - frames[::-1].index(b"")
     if len(frames) < start + 2:
         raise RemoteProtocolError("a message that ends with its addresses")
     if frames[start + 1] != VERSION:

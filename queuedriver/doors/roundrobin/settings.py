@@ -3,6 +3,8 @@
 import os
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
+import msgspec
+
 from queuedriver.doors.settings import (
     Address,
     AnyClient,
@@ -12,7 +14,7 @@ from queuedriver.doors.settings import (
     ZmqBroker,
     ZmqWorker,
 )
-from queuedriver.doors.transports.addresses import check_listen
+from queuedriver.doors.transports.addresses import check_listen, with_port
 from queuedriver.errors import BadArgument
 from queuedriver.options import Said
 
@@ -78,6 +80,9 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
                 "a worker that listens itself has no broker: give ADDRESS or --listen"
             )
         return super().check()
+
+    def placed(self) -> Self:
+        return msgspec.structs.replace(self, listen=with_port(self.listen))
 
     def check_listen(self) -> None:
         if self.listen:

@@ -184,12 +184,12 @@ class Broker(Exchange[Worker]):
 
     def _hear(self, worker: Worker, message: wire.Message, frames: tuple[bytes, ...]) -> Effects:
         match message.event:
-            case wire.Ping() as event:
-                return self._ping(worker, event)
-            case wire.Ready() as event:
-                return self._ready(worker, event)
             case wire.WorkReply() as event:
                 return self._work_reply(worker, event, message)
+            case wire.Ready() as event:
+                return self._ready(worker, event)
+            case wire.Ping() as event:
+                return self._ping(worker, event)
             case wire.WorkRequest() as event:
                 return self._request(worker, event, frames)
             case wire.CheckConfig() as event:

@@ -208,25 +208,28 @@ def has_envelope(frames: Sequence[bytes]) -> bool:
 def decode(frames: Sequence[bytes]) -> Message:
     """What a message means; RemoteProtocolError with the code that its sender is told."""
     envelope = has_envelope(frames)
-    command, *rest = (frames[1:] if envelope else frames) or (b"",)
+    at = 1 if envelope else 0
+    command = frames[at] if len(frames) > at else b""
     decoder = _KINDS.get(command)
     if decoder is None:
         raise RemoteProtocolError(f"{command[:40]!r} is no command of scale0", UNKNOWN)
-    name = command.decode()
-    if len(rest) > (2 if command in _WITH_BODY else 1):
-        raise RemoteProtocolError(f"{name} has {len(rest)} frames after it", MALFORMED)
-    options = (rest[0] if rest else b"") or b"{}"
+    behind = len(frames) - at - 1
+    if behind > (2 if command in _WITH_BODY else 1):
+        raise RemoteProtocolError(f"{command.decode()} has {behind} frames after it", MALFORMED)
+    options = (frames[at + 1] if behind else b"") or b"{}"
     if len(options) > MAX_OPTIONS:
+        name = command.decode()
         raise RemoteProtocolError(f"{name} has {len(options)} bytes of options", MALFORMED)
     try:
         event = decoder.decode(options)
     except RecursionError:
         raise RemoteProtocolError(
-            f"the options of {name} are nested too deeply", MALFORMED
+            f"the options of {command.decode()} are nested too deeply", MALFORMED
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RemoteProtocolError(f"the options of {name}: {error}", MALFORMED) from None
-    return Message(event, rest[1] if len(rest) > 1 else b"", envelope, options)
+        words = f"the options of {command.decode()}: {error}"
+        raise RemoteProtocolError(words, MALFORMED) from None
+    return Message(event, frames[at + 2] if behind > 1 else b"", envelope, options)
 
 
 def encode(event: Command, body: bytes | None = None, envelope: bool = False) -> tuple[bytes, ...]:

@@ -34,6 +34,14 @@ def host_and_port(endpoint: str) -> tuple[str, int]:
     return found["host"].strip("[]"), 0 if found["port"] == "*" else int(found["port"])
 
 
+def with_port(endpoint: str) -> str:
+    """Return an endpoint with a port that is free now, where any would do."""
+    if not endpoint.endswith(":*"):
+        return endpoint
+    with socket.create_server(("", 0)) as probe:
+        return f"{endpoint[:-1]}{probe.getsockname()[1]}"
+
+
 def is_name(endpoint: str) -> bool:
     """Return whether an endpoint has a name, which is to be looked up, and no address."""
     host, _ = host_and_port(endpoint)

@@ -18,6 +18,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from queuedriver.doors.transports.addresses import host_and_port
 from queuedriver.doors.transports.background import Background
@@ -53,6 +54,10 @@ _ACCEPT_AGAIN = 1.0
 _LINGER = 1.0
 # What accept(2) says of a connection that ended before it was taken, and of a shortage.
 _ENDED = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM)
+# What bind(2) says of an address that this host has not.
+_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+# Every address of the host, those of IPv4 included.
+_ANY_IPV6 = "::"
 _SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
@@ -85,6 +90,8 @@ class _Connection:
         # TLS wants to read before it can write, or the other way round.
         self.wants_write = False
         self.dropped = False
+        # What is looked for on it.
+        self.watched = _READ
 
     @property
     def events(self) -> int:
@@ -214,7 +221,7 @@ class _Tcp:
         self._untils[one.fd] = time.monotonic() + HANDSHAKE
         self._by_fd[one.fd] = one
         self._by_peer[peer] = one
-        self._epoll.register(one.fd, one.events)
+        self._epoll.register(one.fd, one.watched)
         self._news += self._advance(one)
 
     def _arrivals_of(self, one: _Connection, events: int) -> Iterator[Arrival]:
@@ -263,11 +270,17 @@ class _Tcp:
                 return
             if not one.dropped:
                 yield Message(one.peer, [data])
+            if len(data) < _CHUNK and self._tls is None:
+                # There was no more.
+                return
         if one.fd in self._by_fd:
             self._more[one.fd] = one
 
     def _watch(self, one: _Connection) -> None:
-        self._epoll.modify(one.fd, one.events)
+        events = one.events
+        if events != one.watched:
+            one.watched = events
+            self._epoll.modify(one.fd, events)
 
     def _lost(self, one: _Connection, why: str) -> Iterator[Arrival]:
         told = not one.dropped and one.fd in self._by_fd
@@ -319,7 +332,7 @@ class Listener(_Tcp):
         self._accept_at: float | None = None
         self._refusals = Refusals()
         try:
-            self.endpoints = [self._listen(endpoint) for endpoint in listen]
+            self.endpoints = [one for endpoint in listen for one in self._listen(endpoint)]
         except BaseException:
             self.close()
             raise
@@ -364,24 +377,45 @@ class Listener(_Tcp):
             return sock
         return self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
-    def _listen(self, endpoint: str) -> str:
+    def _listen(self, endpoint: str) -> list[str]:
+        """Listen at every address of an endpoint that this host has, all with one port; return
+        where that is."""
         host, port = host_and_port(endpoint)
+        bound: list[str] = []
         try:
-            where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_passive(host))
-            family, kind, proto, _, address = where[0]
-            sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, proto)
-            self._sockets[sock.fileno()] = sock
-            self._epoll.register(sock.fileno(), _READ)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(address)
-            sock.listen(_BACKLOG)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_passive(host))
+            for number, (family, kind, proto, _, address) in enumerate(found, 1):
+                at = address[0], port, *address[2:]
+                try:
+                    where, port = self._bind(family, kind, proto, at)
+                except OSError as error:
+                    # A name may have an address of IPv6 on a host without.
+                    if error.errno not in _NOT_OURS or (number == len(found) and not bound):
+                        raise
+                else:
+                    where = f"[{where}]" if ":" in where else where
+                    bound.append(f"tcp://{where}:{port}")
         except OSError as error:
             raise CannotUse(
                 f"cannot listen at {endpoint}: {_words(error)}; choose another --listen"
             ) from None
-        bound = sock.getsockname()
-        shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        return f"tcp://{shown}:{bound[1]}"
+        return bound
+
+    def _bind(self, family: int, kind: int, proto: int, address: Any) -> tuple[str, int]:
+        sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, proto)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6 and address[0] != _ANY_IPV6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(address)
+            sock.listen(_BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+        self._sockets[sock.fileno()] = sock
+        self._epoll.register(sock.fileno(), _READ)
+        where, port, *_ = sock.getsockname()
+        return where, port
 
     def _accept(self, sock: socket.socket) -> None:
         for _ in range(_ROUND_ACCEPTS):

@@ -1,7 +1,7 @@
 """ZeroMQ as a transport: a hub that many connect to, and a spoke that connects to one.
 
 A message to a peer that is not connected is refused, so a lost one is noticed; one that is
-connected and does not read has its messages kept here, up to a limit, and is not lost. A spoke
+connected and does not read has its messages kept by ZeroMQ, up to a limit, and is not lost. A spoke
 keeps what its hub cannot be sent yet until it is there. Heartbeats of ZeroMQ's own end connections
 whose other side is silent.
 """
@@ -34,21 +34,24 @@ from queuedriver.doors.transports.curve import Doorkeeper, Keys
 from queuedriver.doors.transports.refusals import Refusals
 from queuedriver.errors import CannotUse, ConfigError, NotPermitted
 
-# Milliseconds.
-_HEARTBEAT_EVERY = 1_000
+# Milliseconds. A hub's heartbeats say how long they may stay away; so a spoke, which hears by their
+# absence that its hub is gone, asks less often itself, and mostly where a hub is not ours.
+_HUB_ASKS_EVERY = 1_000
+_SPOKE_ASKS_EVERY = 2_500
 _HEARTBEAT_TIMEOUT = 3_000
 _HANDSHAKE_TIMEOUT = 5_000
 _CONNECT_TIMEOUT = 4_000
 _LINGER = 1_000
 _RECONNECT = 100
 _RECONNECT_MOST = 5_000
-# Messages waiting in ZeroMQ for one peer. Of those that came there is no limit: at one ZeroMQ reads
-# no more, not even heartbeats, and gives up a peer that is well, as after 10,000 probes a worker
-# that has one document for three hours; and a peer that leaves just then aborts this process
-# ("Assertion failed: !_io_error", libzmq 4.3.5). Nor did it bound memory: a message may have 64 MB.
-_HIGH_WATER = 10_000
+# Messages waiting in ZeroMQ for one peer; who reads none of them is lost. Of those that came there
+# is no limit: at one ZeroMQ reads no more, not even heartbeats, and gives up a peer that is well,
+# as after 10,000 probes a worker that has one document for three hours; and a peer that leaves just
+# then aborts this process ("Assertion failed: !_io_error", libzmq 4.3.5). Nor did it bound memory:
+# a message may have 64 MB.
+_MOST_UNREAD = 10_000
 _NO_LIMIT = 0
-# Messages kept here for one peer whose queue in ZeroMQ is full; who reads none of them is lost.
+# Messages that a spoke keeps for a hub that is not there yet.
 _MOST_UNSENT = 1_000
 _RETRY = 0.05
 # Seconds after which a hub that refused us is asked again: its keys may be others by then.
@@ -62,6 +65,8 @@ _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS = int(zmq.EVENTS)
 _CAN_READ = int(zmq.POLLIN)
+# What it means that nothing can be sent to somebody now.
+_NOT_NOW = (zmq.EAGAIN, zmq.EHOSTUNREACH)
 # What a spoke is told of its connection. After the last two ZeroMQ itself does not try again.
 _JOINED = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
 _BROKE = int(zmq.EVENT_DISCONNECTED)
@@ -82,10 +87,7 @@ _REFUSALS = {zmq.EADDRINUSE: CannotUse, errno.EACCES: NotPermitted}
 class _Socket:
     """What hub and spoke have in common."""
 
-    # Whether what is for somebody who is not there is kept until it is.
-    _patient = False
-
-    def __init__(self, kind: int, max_message: int) -> None:
+    def __init__(self, kind: int, max_message: int, asks_every: int) -> None:
         self._context = zmq.Context()
         # Whom we give a message need not interrupt us for it, where no processor is free: what is
         # said at once leaves at once, and is heard at once.
@@ -93,9 +95,9 @@ class _Socket:
         self._socket = self._context.socket(kind)
         for option, value in (
             (zmq.LINGER, _LINGER),
-            (zmq.SNDHWM, _HIGH_WATER),
+            (zmq.SNDHWM, _MOST_UNREAD),
             (zmq.RCVHWM, _NO_LIMIT),
-            (zmq.HEARTBEAT_IVL, _HEARTBEAT_EVERY),
+            (zmq.HEARTBEAT_IVL, asks_every),
             (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT),
             (zmq.HEARTBEAT_TTL, _HEARTBEAT_TIMEOUT),
             (zmq.HANDSHAKE_IVL, _HANDSHAKE_TIMEOUT),
@@ -105,8 +107,6 @@ class _Socket:
         ):
             self._socket.setsockopt(option, value)
         self._most = max_message + AROUND
-        self._unsent: dict[bytes, deque[tuple[bytes, ...]]] = {}
-        self._retry_at = 0.0
         # Whether nothing is there that the socket's descriptor will not tell of. It tells once of
         # what came, and what else is done with the socket may take that back.
         self._drained = False
@@ -146,31 +146,17 @@ class _Socket:
         """ZeroMQ bounds each frame, and neither their number nor their sum."""
         return len(frames) <= MAX_FRAMES and sum(map(len, frames)) <= self._most
 
-    def _send_now(self, frames: Sequence[bytes]) -> None:
+    def _is_sent(self, frames: Sequence[bytes]) -> bool:
+        """Send a message, unless nobody is there, or reads too little."""
         self._drained = False
         send = self._socket.send
-        for frame in frames[:-1]:
-            send(frame, _NOW_AND_MORE)
-        send(frames[-1], _NOW)
-
-    def _send(self, peer: bytes, frames: Sequence[bytes]) -> bool:
-        kept = self._unsent.get(peer)
-        if kept is None:
-            try:
-                self._send_now(frames)
-            except zmq.Again:
-                self._unsent[peer] = deque([tuple(frames)])
-            except zmq.ZMQError as error:
-                if error.errno != zmq.EHOSTUNREACH:
-                    raise
-                if not self._patient:
-                    return False
-                self._unsent[peer] = deque([tuple(frames)])
-        elif len(kept) < _MOST_UNSENT:
-            kept.append(tuple(frames))
-        else:
-            if not self._patient:
-                del self._unsent[peer]
+        try:
+            for frame in frames[:-1]:
+                send(frame, _NOW_AND_MORE)
+            send(frames[-1], _NOW)
+        except zmq.ZMQError as error:
+            if error.errno not in _NOT_NOW:
+                raise
             return False
         return True
 
@@ -179,29 +165,14 @@ class _Socket:
         return ""
 
     def next_tick_at(self) -> float | None:
-        return self._retry_at if self._unsent else None
+        """Want to be told nothing of the time."""
+        return None
 
     def tick(self, now: float) -> None:
-        """Try again what could not be sent."""
-        self._retry_at = now + _RETRY
-        for peer, kept in list(self._unsent.items()):
-            try:
-                while kept:
-                    self._send_now(kept[0])
-                    kept.popleft()
-            except zmq.Again:
-                continue
-            except zmq.ZMQError as error:
-                # Whoever sends to it next is told so.
-                if error.errno != zmq.EHOSTUNREACH:
-                    raise
-                if self._patient:
-                    continue
-            del self._unsent[peer]
+        """Have nothing to do."""
 
     def drop(self, peer: bytes) -> None:
-        """ZeroMQ has no connections that could be named."""
-        self._unsent.pop(peer, None)
+        """End nothing: ZeroMQ has no connections that could be named."""
 
     def close(self) -> None:
         self._aside.close()
@@ -219,7 +190,7 @@ class Hub(_Socket):
         keys: Keys | None = None,
         max_message: int = MAX_MESSAGE,
     ) -> None:
-        super().__init__(zmq.ROUTER, max_message)
+        super().__init__(zmq.ROUTER, max_message, _HUB_ASKS_EVERY)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         if identity:
             self._socket.setsockopt(zmq.IDENTITY, identity)
@@ -262,7 +233,7 @@ class Hub(_Socket):
             yield from self._refusals.news(f"somebody is refused at {where}: {why}")
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
-        return self._send(peer, (peer, *frames))
+        return self._is_sent((peer, *frames))
 
     def close(self) -> None:
         self._socket.disable_monitor()
@@ -276,8 +247,6 @@ class Spoke(_Socket):
     """A DEALER, or (`hub`) a ROUTER, that connects to one hub, which is called b\"\". It says
     `Joined` when the connection broke and is there again."""
 
-    _patient = True
-
     def __init__(
         self,
         endpoint: str,
@@ -286,12 +255,16 @@ class Spoke(_Socket):
         keys: Keys | None = None,
         max_message: int = MAX_MESSAGE,
     ) -> None:
-        super().__init__(zmq.DEALER if hub is None else zmq.ROUTER, max_message)
+        kind = zmq.DEALER if hub is None else zmq.ROUTER
+        super().__init__(kind, max_message, _SPOKE_ASKS_EVERY)
         # A hub adds the way home to what it let in. Dropped here it would be in our hands for ever.
         self._most += AROUND
         self._endpoint = endpoint
         # By which identity a ROUTER knows the hub.
         self._hub = hub
+        # What could not be sent yet, and when that is tried again.
+        self._unsent: deque[tuple[bytes, ...]] = deque()
+        self._retry_at = 0.0
         self._socket.setsockopt(zmq.IDENTITY, identity)
         if hub is not None:
             self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -382,7 +355,10 @@ class Spoke(_Socket):
         return self._connect_at if at is None else at
 
     def tick(self, now: float) -> None:
-        super().tick(now)
+        if self._unsent:
+            self._retry_at = now + _RETRY
+            while self._unsent and self._is_sent(self._unsent[0]):
+                self._unsent.popleft()
         if self._connect_at is not None and self._connect_at <= now:
             self._connect_at = None
             self._dial()
@@ -414,7 +390,13 @@ class Spoke(_Socket):
             self._dial()
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
-        return self._send(b"", frames if self._hub is None else (self._hub, *frames))
+        said = frames if self._hub is None else (self._hub, *frames)
+        if not self._unsent and self._is_sent(said):
+            return True
+        kept = len(self._unsent) < _MOST_UNSENT
+        if kept:
+            self._unsent.append(said)
+        return kept
 
     def close(self) -> None:
         if self._lookup is not None:

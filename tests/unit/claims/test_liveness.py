@@ -337,6 +337,75 @@ def test_drivers_together_read_no_more_registrations_however_many_they_are(site:
     assert len(site.roster.alive) == 80
 
 
+# A crowd of drivers
+
+
+def crowd_of(site: Site, hosts: int, gone: int = 0) -> list[str]:
+    """Eight drivers on each of so many hosts; the first so many drivers have crashed."""
+    ids = [f"rose{number % hosts:03}-{number // hosts}" for number in range(8 * hosts)]
+    for number, driver in enumerate(ids):
+        site.register(driver, last_word=CRASHED if number < gone else "")
+    return ids
+
+
+def known_to(site: Site, driver: str) -> set[str]:
+    """Whom this driver reads."""
+    roster = Roster(site.drivers, site.observer, driver)
+    roster.refresh()
+    return {*roster.owners} - {driver}
+
+
+@pytest.mark.parametrize("hosts", [10, 100])
+def test_driver_of_a_crowd_reads_a_few_of_it_however_many_they_are(site: Site, hosts: int) -> None:
+    ids = crowd_of(site, hosts)
+    Counting.reads = 0
+    roster = Roster(site.drivers, site.observer, ids[11])
+    roster.refresh()
+    assert Counting.reads <= 17
+    # Whom others look after live, as far as it knows: it takes its share of what waits.
+    assert {one.id for one in roster.alive} | roster.others == {*ids}
+    for _ in range(20):
+        site.clock.now += 2.0
+        roster.refresh()
+    assert Counting.reads <= 17
+    site.clock.now += 30.0
+    roster.refresh()
+    assert Counting.reads <= 34
+
+
+def test_each_driver_of_a_crowd_is_looked_after_by_some_of_its_host_and_some_elsewhere(
+    site: Site,
+) -> None:
+    ids = crowd_of(site, 20)
+    by = {driver: known_to(site, driver) for driver in ids}
+    for driver in ids:
+        watching = {one for one, known in by.items() if driver in known}
+        here = {one for one in watching if one.partition("-")[0] == driver.partition("-")[0]}
+        assert len(here) == 7
+        assert len(watching) >= 8
+
+
+def test_dead_of_a_crowd_are_looked_after_by_the_living_however_few_these_are(site: Site) -> None:
+    ids = crowd_of(site, 20, gone=120)
+    living = ids[120:]
+    assert set().union(*(known_to(site, driver) for driver in living)) >= {*ids[:120]}
+
+
+def test_driver_of_a_crowd_sees_at_once_who_has_ended_on_its_host(site: Site) -> None:
+    crowd_of(site, 20)
+    roster = Roster(site.drivers, site.observer, "rose003-1")
+    roster.refresh()
+    with subprocess.Popen(["sleep", "600"]) as process:
+        site.register("rose003-4", identity=identify(process.pid))
+        roster.refresh()
+        seen = [roster.named("rose003-4"), roster.owners["rose003-4"]]
+        process.kill()
+    # Nobody has read any registration since.
+    roster.refresh()
+    seen.append(roster.owners["rose003-4"])
+    assert [one.verdict for one in seen if one] == ["alive", "alive", "dead"]
+
+
 def test_few_drivers_are_read_whenever_somebody_asks(site: Site) -> None:
     me = identify(os.getpid())
     site.register(identity=me)
@@ -457,6 +526,22 @@ class Present:
 
     def __call__(self) -> tuple[str, str, Counters]:
         return self.state, "", self.counters
+
+
+def test_news_is_told_the_later_the_more_tell_it_to_one_server(bench: "Bench") -> None:
+    beats = beats_in(bench.directory("drivers"), network=True, interval=NETWORK_BEAT)
+    assert (beats.is_due(5.0, has_news=True), beats.tells_within) == (True, 5.0)
+    beats.heed(8)
+    assert (beats.is_due(5.0, has_news=True), beats.tells_within) == (True, 5.0)
+    beats.heed(320)
+    assert (beats.is_due(15.0, has_news=True), beats.tells_within) == (False, 20.0)
+    assert beats.is_due(20.0, has_news=True)
+    # No later than it beats without any.
+    beats.heed(8000)
+    assert not beats.is_due(25.0, has_news=True)
+    assert beats.is_due(30.0, has_news=True)
+    assert beats.is_due(30.0, has_news=False)
+    assert beats.tells_within == NETWORK_BEAT
 
 
 def test_news_is_told_at_once_and_no_news_only_at_the_next_beat(bench: "Bench") -> None:

@@ -26,7 +26,7 @@ from watchdogd.cli import run as watchdogd
 from watchdogd.cli.hosts import read_hosts
 from watchdogd.cli.logs import Tail
 from watchdogd.queues import control_files
-from watchdogd.queues.copies import Copies
+from watchdogd.queues.log_copies import Copies
 from watchdogd.queues.root import Root
 
 SECRET = b"not for everybody"

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import itertools
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.disk.lock import Held, locked
+from queuedriver.disk.lock import Held, locked, pauses
 
 HOLD = """
 import sys
@@ -57,6 +58,13 @@ def test_who_is_patient_gets_the_lock_once_it_is_let_go_of(path: str) -> None:
         threading.Timer(0.2, holder.stdin.close).start()
         with locked(path, 60.0), pytest.raises(Held), locked(path):
             pass
+
+
+def test_who_waits_for_long_asks_ever_more_seldom() -> None:
+    asked_at = list(itertools.accumulate(itertools.islice(pauses(), 100)))
+    # A start or two of others take no longer; a hundred of them wait for minutes.
+    assert sum(at <= 0.2 for at in asked_at) >= 2
+    assert sum(at <= 60.0 for at in asked_at) <= 70
 
 
 def test_child_that_has_the_descriptor_holds_nothing_up(path: str) -> None:

@@ -30,7 +30,7 @@ from queuedriver.driving.setup import opened
 from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format import names
 from queuedriver.jobs import jobfile
-from queuedriver.jobs.job import JOBS, Job
+from queuedriver.jobs.job import JOBS, Job, view_of
 from queuedriver.jobs.jobfile import JobFile
 from queuedriver.jobs.outcomes import Outcome, Outcomes
 from queuedriver.jobs.scheduler import Scheduler
@@ -250,7 +250,7 @@ def test_job_of_a_million_tasks_is_taken_up_within_a_second_and_costs_no_inodes(
     # Of both the job file was there before.
     assert inodes() - before == of_a_small_job - 1
     assert memory < 6 << 20
-    assert job.view().pending == 1_000_000
+    assert view_of(job).pending == 1_000_000
 
 
 def test_tasks_are_dealt_in_their_order_and_earlier_jobs_first(yard: Yard) -> None:
@@ -362,7 +362,7 @@ def test_what_a_dead_broker_had_dealt_is_dealt_again_uncharged(tmp_path: Path) -
     yard.begin()
     yard.client(b"2", 4)
     job = yard.take_up()
-    assert (job.view().done, job.view().pending) == (1, 3)
+    assert (view_of(job).done, view_of(job).pending) == (1, 3)
     assert yard.step() == [(b"2", one) for one in ("job.2", "job.3", "job.4")]
     assert yard.files() == ["job.2.working", "job.3.working", "job.4.working"]
     yard.close()
@@ -475,7 +475,7 @@ def test_after_a_job_was_taken_over_on_a_network_it_is_listed_once_more_before_a
     yard.client(b"2", 4)
     job = yard.take_up()
     assert yard.step() == []
-    assert "old listings" in job.view().why
+    assert "old listings" in view_of(job).why
     [where] = yard.directories()
     # Shown only now: what the other broker did last.
     (where / "job.1.ready").unlink()
@@ -616,7 +616,7 @@ def test_lost_task_is_dealt_again_when_its_delay_has_passed(tmp_path: Path) -> N
     yard.lose(b"1")
     yard.client(b"2", 1)
     assert yard.step() == []
-    assert "is tried again at" in yard.job().view().why
+    assert "is tried again at" in view_of(yard.job()).why
     assert yard.step(time.time() + 29.0) == []
     assert yard.step(time.time() + 31.0) == [(b"2", "job.1")]
     yard.end(b"2", "job", 1, free=1)
@@ -632,7 +632,7 @@ def test_cancelled_job_of_a_million_tasks_ends_with_one_line(yard: Yard) -> None
     yard.step()
     (yard.directories()[0] / "CANCEL").touch()
     yard.step()
-    assert job.view().cancelled == 999_999
+    assert view_of(job).cancelled == 999_999
     [lines] = yard.directories()[0].glob("outcomes.*")
     assert lines.read_text() == "2-1000000 cancelled\n"
     yard.end(b"1", "job", 1, free=1)

@@ -1,13 +1,25 @@
 """What a settings struct makes of what was told."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from queuedriver.doors.pingpong import settings as pingpong
+from queuedriver.doors.roundrobin import settings as roundrobin
 from queuedriver.doors.scale0 import settings as scale0
 from queuedriver.errors import BadArgument, ConfigError
+
+
+def test_address_that_peers_are_told_has_a_port_where_any_would_do() -> None:
+    anywhere = ("tcp://127.0.0.1:*", "tcp://127.0.0.1:8080")
+    broker = scale0.BrokerSettings(input="in", listen=anywhere).placed()
+    assert re.fullmatch(r"tcp://127\.0\.0\.1:[0-9]+", broker.address)
+    assert broker.listen[1] == anywhere[1]
+    server = roundrobin.WorkerSettings(listen=anywhere[0]).placed()
+    assert re.fullmatch(rb"tcp://127\.0\.0\.1:[0-9]+", server.hub)
+    assert roundrobin.WorkerSettings().placed().where == "tcp://127.0.0.1:6714"
 
 
 def test_group_may_be_addresses_and_files_of_them_and_names_each_broker_once(

@@ -20,7 +20,7 @@ from watchdogd.control import (
     request_name,
     scale_name,
 )
-from watchdogd.messages import Controls, Request
+from watchdogd.helper_messages import Controls, Request
 
 SERIAL = "0605d3a1f2b0c05a17"
 

@@ -16,7 +16,7 @@ import pytest
 from queuedriver.driving.recycling import resident_memory
 from tests.unit.watchdogd.test_stages import House, stage
 from tests.waiting import until
-from watchdogd.messages import QueueSeen
+from watchdogd.helper_messages import QueueSeen
 
 STAGES, EACH = 8, 4
 # On Python 3.11; later ones have other bytecodes.

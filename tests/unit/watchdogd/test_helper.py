@@ -21,9 +21,9 @@ from watchdogd.helper import (
     RESTART_EVERY,
     Helper,
 )
+from watchdogd.helper_messages import Brief, Errands, Look, Message, QueueSeen, Read, to_line
 from watchdogd.helper_process import HelperProcess, begin
 from watchdogd.host import SILENCE
-from watchdogd.messages import Brief, Errands, Look, Message, QueueSeen, Read, to_line
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 # Seconds: far more than anything here takes.

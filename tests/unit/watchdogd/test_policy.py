@@ -15,7 +15,6 @@ from watchdogd.policy import (
     HUNG,
     JITTER,
     LATE,
-    LEAVING_TAKES,
     LONGEST_DELAY,
     MEMORY,
     START_UP,
@@ -32,6 +31,7 @@ from watchdogd.policy import (
     hard_limit,
     healthy,
     is_degraded,
+    leaves_within,
     remember,
 )
 
@@ -46,7 +46,7 @@ def stage(**facts: Any) -> Stage:
 
 
 STAGE = stage(grace=60.0, startup_timeout=300.0, max_memory=1000)
-LEAVING = STAGE.grace + LEAVING_TAKES
+LEAVING = leaves_within(STAGE.grace)
 BLANK = Past()
 
 

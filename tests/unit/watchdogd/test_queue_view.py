@@ -1,6 +1,6 @@
 """What is known of the queues, whoever looked and whatever was amiss then."""
 
-from watchdogd.messages import Controls, Look, QueueSeen, Request
+from watchdogd.helper_messages import Controls, Look, QueueSeen, Request
 from watchdogd.queue_view import QueueView
 
 WELL = Look(

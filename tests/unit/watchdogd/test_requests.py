@@ -1,6 +1,6 @@
 """What is asked of a watchdog is done once, the oldest first."""
 
-from watchdogd.messages import Controls, Read, Request
+from watchdogd.helper_messages import Controls, Read, Request
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.requests import Reload, Requests
 

@@ -17,9 +17,9 @@ from queuedriver.driving.live_status import Board, Totals
 from tests.children import end_of
 from tests.waiting import until
 from watchdogd.children import Child, Children, Exit, Rung
-from watchdogd.orders import StageOrders, decode, encode
+from watchdogd.driver_orders import StageOrders, decode, encode
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.policy import HUNG, LATE, LEAVING_TAKES, MEMORY, Past, Seen
+from watchdogd.policy import HUNG, LATE, MEMORY, Past, Seen, leaves_within
 from watchdogd.slot import Slot
 
 STAGE = Stage(
@@ -309,7 +309,7 @@ def test_driver_has_its_grace_to_leave_and_then_goes_down_the_ladder(place: Plac
     place.slot.unwanted = "scale"
     place.look(110.0)
     place.follow(110.0)
-    assert (place.rung, place.seen.due_at) == ("leave", 110.0 + STAGE.grace + LEAVING_TAKES)
+    assert (place.rung, place.seen.due_at) == ("leave", 110.0 + leaves_within(STAGE.grace))
     assert place.slot.child is not None
     for rung, kinds in (("stacks", []), ("terminate", []), ("kill", ["killed"])):
         before = len(place.told)
@@ -386,7 +386,7 @@ def test_driver_that_was_told_to_leave_is_not_told_again_when_its_hanging_is_ove
     place.look(141.0, fs_ok=False)
     place.follow(141.0, hard=30.0, fs_ok=False)
     # A second SIGTERM would take the document away from it; and its time goes on.
-    assert (place.rung, place.seen.due_at) == ("leave", 120.0 + STAGE.grace + LEAVING_TAKES)
+    assert (place.rung, place.seen.due_at) == ("leave", 120.0 + leaves_within(STAGE.grace))
     place.follow(141.0, hard=30.0, fs_ok=False)
     assert place.slot.rest.state == "draining"
 

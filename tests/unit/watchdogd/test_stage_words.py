@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from watchdogd.messages import QueueSeen
+from watchdogd.helper_messages import QueueSeen
 from watchdogd.stage_words import ROWS, Row, StageFacts, stage_facts
 
 PAGE = Path(__file__).parents[3] / "docs/states.rst"

@@ -13,7 +13,7 @@ from tests.waiting import until
 from watchdogd import driver_ids
 from watchdogd.children import Child, Children, Exit
 from watchdogd.drain import Drain
-from watchdogd.messages import Controls, Look, QueueSeen
+from watchdogd.helper_messages import Controls, Look, QueueSeen
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import HUNG
 from watchdogd.queue_view import QueueView

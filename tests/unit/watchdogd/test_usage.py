@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.waiting import until
-from watchdogd.messages import Usage
+from watchdogd.helper_messages import Usage
 from watchdogd.programs.io_helper import Meter
 from watchdogd.usage import usage_of
 

@@ -16,7 +16,7 @@ from queuedriver.format.records import Identity, Registration, encode
 from queuedriver.operating.queue import Queue
 from tests.watchdogs import a_stage
 from watchdogd import control
-from watchdogd.messages import QueueSeen, Recovered
+from watchdogd.helper_messages import QueueSeen, Recovered
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.queues import control_files
 from watchdogd.queues.counts import View

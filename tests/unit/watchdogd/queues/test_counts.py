@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from watchdogd.messages import QueueSeen
+from watchdogd.helper_messages import QueueSeen
 from watchdogd.queues.counts import View, look_at_all
 
 N = "rose-1-0605d3a1f2b0c05a17"

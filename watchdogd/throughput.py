@@ -43,7 +43,7 @@ class _Sample(NamedTuple):
     spent: float
 
 
-class Pace:
+class Throughput:
     """The pace of one stage on this host. Instants are monotonic, and arguments."""
 
     def __init__(self, hard_limit: float | None = None) -> None:
@@ -145,7 +145,7 @@ class Deadline:
         if self._until is not None:
             self._too_few, self._why = time_left(self._until, now), why
 
-    def too_near(self, stage: Stage, pace: Pace, has_done: bool, now: float) -> str:
+    def too_near(self, stage: Stage, pace: Throughput, has_done: bool, now: float) -> str:
         """Return why what a driver would begin now would not be done in time; "" while it would.
         `has_done`: the documents that the pace tells of are those of this watchdog's drivers."""
         if self._until is None:

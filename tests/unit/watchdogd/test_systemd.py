@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from watchdogd.notify import Notifier
+from watchdogd.systemd import Notifier
 
 
 @pytest.fixture

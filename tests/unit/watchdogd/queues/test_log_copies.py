@@ -9,7 +9,7 @@ import pytest
 
 from queuedriver.disk.filesystem import Directory
 from watchdogd.logs import rotate
-from watchdogd.queues.copies import Copies
+from watchdogd.queues.log_copies import Copies
 
 
 class Place:

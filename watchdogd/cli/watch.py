@@ -7,28 +7,29 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from queuedriver.cli.program import explain, say
-from queuedriver.errors import BadArgument, ConfigError
+from queuedriver.errors import LATER, ConfigError
+from queuedriver.format import names
 from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
 from watchdogd.check import Findings, check_host
 from watchdogd.children import Children
-from watchdogd.cli.arguments import numbers_of
+from watchdogd.cli.arguments import checked_host, numbers_of
 from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.cli.progress import Progress, ends
-from watchdogd.driver_ids import local_directory
+from watchdogd.driver_ids import BOARDS, LOGS, local_directory
 from watchdogd.events import Events
 from watchdogd.helper import Helper
+from watchdogd.helper_messages import Brief
 from watchdogd.helper_process import HelperProcess
 from watchdogd.lock import only_one, refuse_another
-from watchdogd.messages import Brief
-from watchdogd.notify import Notifier
 from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
 from watchdogd.stages import LAST_COMMANDS
 from watchdogd.supervisor import Supervisor
+from watchdogd.systemd import Notifier
 
 
-def keep(
+def watch(
     given: str | None,
     host: str | None,
     children: Children,
@@ -40,9 +41,7 @@ def keep(
     quiet: bool,
 ) -> int:
     """Keep the drivers of a pipeline alive until told to leave; return the exit code."""
-    host = host or socket.gethostname()
-    if not host.isprintable():
-        raise BadArgument(f"--host {host!r}: a name is printable; choose another")
+    host = checked_host(host) or socket.gethostname()
     progress = Progress(quiet=quiet, drain=drain)
     numbers = numbers_of(drivers)
     found = _checked(given, host, numbers, drain=drain)
@@ -51,7 +50,7 @@ def keep(
     pipeline = found.pipeline
     local = local_directory(pipeline.root, host)
     check_path(local)
-    for name in ("logs", "boards"):
+    for name in (LOGS, BOARDS):
         os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
     with only_one(pipeline.root, host, local):
         refuse_another(pipeline.root, host, progress.tell)
@@ -82,7 +81,7 @@ def keep(
             until=until,
         )
         watchdog.reload.notes = found.notes
-        watchdog.watch = _watch(watchdog, progress, children)
+        watchdog.watch = _onlooker(watchdog, progress, children)
         try:
             fallen = _fallen(watchdog)
         finally:
@@ -99,7 +98,7 @@ def keep(
         return _close(watchdog, progress)
 
 
-def _watch(
+def _onlooker(
     watchdog: Supervisor, progress: Progress, children: Children
 ) -> Callable[[Supervisor, float], None]:
     """Return what looks on at each turn; of an element of Slurm's, its attendant is kept, too."""
@@ -112,11 +111,11 @@ def _watch(
     post = post_of(pipeline.file, watchdog.host, watchdog.local, program(), os.environ)
     attendance = Attendance(post, children)
 
-    def watch(watchdog: Supervisor, now: float) -> None:
+    def look_on(watchdog: Supervisor, now: float) -> None:
         attendance.tend(now)
         progress(watchdog, now)
 
-    return watch
+    return look_on
 
 
 def _checked(given: str | None, host: str, numbers: Mapping[str, int], *, drain: bool) -> Findings:
@@ -171,12 +170,12 @@ def _close(watchdog: Supervisor, progress: Progress) -> int:
             files = f"{format_count(seen.foreign, 'file')} in {path} {verb} left alone"
             progress.tell(f"{files}; queuedriver status {path} says why")
     for name, count in discarded.items():
-        place = os.path.join(pipeline.path(name), "discarded")
+        place = os.path.join(pipeline.path(name), names.DISCARDED)
         progress.tell(f"{format_count(count, 'document')} discarded, with the reason: {place}")
     if watchdog.drain and watchdog.drain.hopeless:
         say(watchdog.drain.hopeless)
-        return 78
+        return ConfigError.exit_code
     if watchdog.drain and not watchdog.stages.done:
         progress.tell("it had to leave before everything was through; run it again for the rest")
-        return 75
+        return LATER
     return 1 if discarded and watchdog.drain else 0

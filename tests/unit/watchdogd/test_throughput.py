@@ -5,19 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.driving.live_status import Glimpse, Totals
-from watchdogd.pace import ENOUGH, LEAST, REMEMBERED, Pace, hard_limit
 from watchdogd.slot import BLANK
+from watchdogd.throughput import ENOUGH, LEAST, REMEMBERED, Throughput, hard_limit
 
 
 def test_nothing_is_known_of_a_stage_that_has_done_nothing() -> None:
-    pace = Pace()
+    pace = Throughput()
     pace.count(0.0, 0, 0.0)
     pace.count(30.0, 0, 0.0)
     assert (pace.rate, pace.service, pace.startup) == (0.0, None, None)
 
 
 def test_rate_is_that_of_the_last_minute_and_service_that_of_the_last_five() -> None:
-    pace = Pace()
+    pace = Throughput()
     for second in range(600):
         # Ten a second at first, and one a second in the last minute, which take ten times as long.
         done = second * 10 if second < 540 else 5400 + second - 540
@@ -28,7 +28,7 @@ def test_rate_is_that_of_the_last_minute_and_service_that_of_the_last_five() -> 
 
 
 def test_service_of_documents_that_take_longer_than_one_looks_back_is_not_forgotten() -> None:
-    pace = Pace()
+    pace = Throughput()
     pace.count(0.0, 0, 0.0)
     pace.count(500.0, 1, 490.0)
     pace.count(502.0, 2, 990.0)
@@ -39,14 +39,14 @@ def test_service_of_documents_that_take_longer_than_one_looks_back_is_not_forgot
 
 
 def test_start_takes_as_long_as_it_usually_does() -> None:
-    pace = Pace()
+    pace = Throughput()
     for seconds in (1.0, 1.2, 60.0):
         pace.started(seconds)
     assert pace.startup == 1.2
 
 
 def test_counts_that_come_too_often_cost_nothing() -> None:
-    pace = Pace()
+    pace = Throughput()
     for tick in range(1000):
         if pace.is_due(tick / 1000):
             pace.count(tick / 1000, tick, 0.0)
@@ -89,7 +89,7 @@ def glimpse(documents: int, began_at: float = 0.0) -> Glimpse:
 
 
 def test_documents_that_take_long_are_seen_by_two_looks_and_the_others_counted() -> None:
-    pace = Pace()
+    pace = Throughput()
     # One document after the other, of a hundred seconds each, as a look every five seconds sees it.
     for number in range(ENOUGH):
         for second in range(0, 100, 5):
@@ -105,7 +105,7 @@ def test_documents_that_take_long_are_seen_by_two_looks_and_the_others_counted()
 
 
 def test_what_failed_or_goes_on_teaches_nothing_of_how_long_documents_take() -> None:
-    pace = Pace()
+    pace = Throughput()
     for _ in range(2 * ENOUGH):
         pace.learn(glimpse(7, 100.0), glimpse(7, 500.0), 500.0)
         pace.learn(glimpse(7, 100.0), glimpse(8, 100.0), 500.0)
@@ -113,7 +113,7 @@ def test_what_failed_or_goes_on_teaches_nothing_of_how_long_documents_take() -> 
 
 
 def test_what_was_learned_earlier_holds_until_there_is_enough_to_learn_from() -> None:
-    pace = Pace(7000.0)
+    pace = Throughput(7000.0)
     pace.learn(glimpse(0), glimpse(ENOUGH - 1), 1.0)
     assert pace.hard_limit == 7000.0
     pace.learn(glimpse(ENOUGH - 1), glimpse(ENOUGH), 2.0)

@@ -20,11 +20,11 @@ from typing import NamedTuple
 from queuedriver.disk.filesystem import Directory, open_fd, write_all
 from queuedriver.errors import is_trouble
 from watchdogd import control
+from watchdogd.driver_ids import LOGS
 from watchdogd.events import FILE
 from watchdogd.logs import open_log, rotate
 
 _COPYING = "copying"
-_LOGS = "logs"
 # Bytes that one turn copies of all logs together, and of one log at once.
 _TURN = 4 << 20
 _PIECE = 256 << 10
@@ -140,7 +140,7 @@ class Copies:
         events = os.path.join(self._local, FILE)
         if os.path.exists(events):
             yield events, control.EVENTS, f"{self._name}.jsonl"
-        logs = os.path.join(self._local, _LOGS)
+        logs = os.path.join(self._local, LOGS)
         for name in _names(logs):
             if name.endswith(".log"):
                 yield os.path.join(logs, name), os.path.join(control.LOGS, self._name), name
@@ -163,7 +163,7 @@ class Copies:
         """Let go of the files of logs that are gone; not of those that are `there`."""
         for name in {*_names(os.path.join(self._local, _COPYING))}.difference(there):
             link = os.path.join(self._local, _COPYING, name)
-            source = os.path.join(self._local, "" if name == FILE else _LOGS, name)
+            source = os.path.join(self._local, "" if name == FILE else LOGS, name)
             if not _Log(source, link, "").parts():
                 os.unlink(link)
 

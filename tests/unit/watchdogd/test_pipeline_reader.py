@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from tests.waiting import until
 from watchdogd import check, imports
-from watchdogd.file_reader import FileReader
 from watchdogd.pipeline.read import study
+from watchdogd.pipeline_reader import PipelineReader
 
 FILE = '[pipeline]\nname = "p"\nroot = "queues"\n[[stage]]\nname = "one"\ncall = "json:loads"\n'
 
@@ -30,7 +30,7 @@ def test_reading_that_fails_in_a_way_nobody_foresaw_is_answered_with_what_it_was
         monkeypatch.setattr(imports, "check_imports", unforeseen)
     else:
         monkeypatch.setattr(check, "check_host", unforeseen)
-    reader = FileReader("rose", {})
+    reader = PipelineReader("rose", {})
     reader.ask(7, replace(running, stages=stages))
     busy = [reader.is_busy]
     read = until(reader.take)

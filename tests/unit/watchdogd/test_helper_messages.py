@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchdogd.connection import MAX_LINE, Line
-from watchdogd.messages import (
+from watchdogd.helper_messages import (
     Brief,
     Controls,
     Errands,

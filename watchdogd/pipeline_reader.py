@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from queuedriver.errors import QueueError
-from watchdogd.messages import Read
+from watchdogd.helper_messages import Read
+from watchdogd.helper_process import LOG
 from watchdogd.pipeline.model import Pipeline
 
 # What is loaded anew is imported for so long before a reload, in seconds: only who asked for it
@@ -15,7 +16,7 @@ from watchdogd.pipeline.model import Pipeline
 _IMPORTS_TAKE = 30.0
 
 
-class FileReader:
+class PipelineReader:
     """The readings under way, a thread each: it takes a while to import what stages load that none
     does yet, and drivers that work are not to leave for others that cannot. Nor is the look at the
     queues to wait for a file that is elsewhere, where nobody answers."""
@@ -64,5 +65,5 @@ class FileReader:
         except Exception as error:  # noqa: BLE001 - whoever asked waits for an answer for ever
             traceback.print_exc()
             what = f"{type(error).__name__}: {error}"
-            words = f"{file} cannot be read: {what}; where that was is in io-helper.log"
+            words = f"{file} cannot be read: {what}; where that was is in {LOG}"
         return Read(number=number, error=words)

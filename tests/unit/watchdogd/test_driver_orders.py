@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from watchdogd.orders import StageOrders, decode, encode, keep, read
+from watchdogd.driver_orders import StageOrders, decode, encode, keep, read
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
