@@ -30,7 +30,14 @@ CAMPAIGN = {
     "100 brokers killed, scale0": "tests.network.kills scale0 --kills 100 --seed 11",
     "100 brokers killed, fuq": "tests.network.kills fuq --kills 100 --seed 11",
     "brokers and workers killed, pingpong": "tests.network.kills pingpong --kills 30 --workers-too",
+    "brokers and workers killed, roundrobin": "tests.network.kills roundrobin --kills 30 "
+    "--workers-too",
+    "brokers and workers killed, scale0": "tests.network.kills scale0 --kills 30 --workers-too",
     "brokers and workers killed, fuq": "tests.network.kills fuq --kills 30 --workers-too",
+    "20 cuts, pingpong": "tests.network.partitions pingpong --cuts 20",
+    "20 cuts, roundrobin": "tests.network.partitions roundrobin --cuts 20",
+    "20 cuts, scale0": "tests.network.partitions scale0 --cuts 20",
+    "20 cuts, fuq": "tests.network.partitions fuq --cuts 20",
 }
 
 
