@@ -48,19 +48,12 @@ def watch(
     for note in found.notes:
         progress.tell(note)
     pipeline = found.pipeline
-    local = local_directory(pipeline.root, host)
-    check_path(local)
-    for name in (LOGS, BOARDS):
-        os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
+    local = _own_directory(pipeline.root, host)
     with only_one(pipeline.root, host, local):
         refuse_another(pipeline.root, host, progress.tell)
         look = f"watchdogd status{f' {shlex.quote(given)}' if given else ''}"
         progress.tell(f"{pipeline.name} runs on {host}; {look} says how it goes")
-        # Nothing of ours may hold a file system that somebody wants to unmount, or wait for it.
-        os.chdir("/")
-        with suppress(OSError):
-            # Without it, `status` knows nothing while the root does not answer.
-            note_file(pipeline.file, host, local)
+        _leave_files(pipeline.file, host, local)
         events = Events(local, host, pipeline.directory, children, progress.hear)
         events.command = pipeline.on_event
         brief = Brief(pipeline=pipeline, host=host, local=local, drivers=numbers)
@@ -96,6 +89,24 @@ def watch(
             return code
         children.close()
         return _close(watchdog, progress)
+
+
+def _own_directory(root: str, host: str) -> str:
+    """Make what the watchdog keeps on this host; return its path."""
+    local = local_directory(root, host)
+    check_path(local)
+    for name in (LOGS, BOARDS):
+        os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
+    return local
+
+
+def _leave_files(file: str, host: str, local: str) -> None:
+    """Hold nothing below the root any more; note where the pipeline's file is."""
+    # Nothing of ours may hold a file system that somebody wants to unmount, or wait for it.
+    os.chdir("/")
+    with suppress(OSError):
+        # Without it, `status` knows nothing while the root does not answer.
+        note_file(file, host, local)
 
 
 def _onlooker(

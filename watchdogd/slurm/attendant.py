@@ -22,8 +22,8 @@ from queuedriver.format.records import decode
 from watchdogd.pipeline.read import read
 from watchdogd.report import HostReport
 from watchdogd.report_file import last_report
-from watchdogd.slurm.asking import ask, waiting_words
 from watchdogd.slurm.elements import Element
+from watchdogd.slurm.facts import ask, waiting_words
 from watchdogd.slurm.ledger import VOID, Ledger, Submission
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import Idle, may_leave

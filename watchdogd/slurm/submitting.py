@@ -25,8 +25,8 @@ from watchdogd import control
 from watchdogd.pipeline.model import HOUR, Drivers, Pipeline
 from watchdogd.report import HOSTS, Alien, HostReport, decode
 from watchdogd.slurm import programs
-from watchdogd.slurm.asking import count, key
 from watchdogd.slurm.elements import Element, is_element
+from watchdogd.slurm.facts import count, key
 from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Latest, Ledger, Submission
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import wanted, works_of
