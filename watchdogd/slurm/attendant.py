@@ -128,9 +128,6 @@ class Attendant:
         if facts.error:
             self._say(facts.error)
             return
-        if facts.asked_at <= (latest.ended_at or latest.began_at):
-            # Somebody has submitted since.
-            return
         if latest.now - latest.ended_at < _SHORT and latest.number not in {
             one.number for one in facts.elements
         }:

@@ -115,10 +115,11 @@ def needs(
 
 
 def settle(ledger: Ledger, facts: Facts) -> Latest | None:
-    """Return the latest submission once it has an end; None while it is under way."""
+    """Return the latest submission once it has an end; None while it is under way, and where it has
+    ended since Slurm was asked: of its elements these facts say nothing."""
     latest = ledger.latest()
     if latest.end:
-        return latest
+        return latest if facts.asked_at > latest.ended_at or not latest.number else None
     there = next((one.job for one in facts.elements if one.number == latest.number), "")
     if there:
         ledger.end(latest.number, f"job {there}")

@@ -130,6 +130,18 @@ def test_old_news_gives_no_submission_up(ledger: Ledger, pipeline: Pipeline) -> 
     assert settle(ledger, Facts(question=3, asked_at=before)) is None
 
 
+def test_who_has_asked_before_anothers_submission_ended_submits_nothing(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+) -> None:
+    ours = asked_anew(ledger, pipeline)
+    theirs = settle(ledger, asked_anew(ledger, pipeline))
+    assert theirs is not None
+    assert serve(ledger, pipeline, theirs, ledger.facts()) == Latest(1, "job 100")
+    assert settle(ledger, ours) is None
+    assert settle(ledger, asked_anew(ledger, pipeline)) is not None
+    assert len(slurm.jobs) == 1
+
+
 def test_who_submits_too_late_takes_it_back(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
