@@ -22,7 +22,9 @@ number = len(jobs) + 100
 jobs.append({{"job_id": number, "array_job_id": number, "array_task_id": None,
     "array_task_string": said["array"], "job_state": "PENDING", "state_reason": "Priority",
     "comment": said["comment"], "start_time": 0, "end_time": 0, "nodes": "", "restart_cnt": 0}})
-json.dump(jobs, open(here + "/jobs.json", "w"))
+with open(here + "/jobs.aside", "w") as aside:
+    json.dump(jobs, aside)
+os.replace(here + "/jobs.aside", here + "/jobs.json")
 if os.path.exists(here + "/lose"):
     sys.exit("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
 print(number)
@@ -65,7 +67,10 @@ class SlurmDouble:
         return found
 
     def say(self, jobs: list[dict[str, Any]]) -> None:
-        (self.directory / "jobs.json").write_text(json.dumps(jobs))
+        # Whoever reads meanwhile reads one of the two.
+        aside = self.directory / "jobs.aside"
+        aside.write_text(json.dumps(jobs))
+        aside.replace(self.directory / "jobs.json")
 
     def mark(self, name: str, said: str = "") -> None:
         """`refuse` what is submitted, `lose` the answer, be `silent`."""

@@ -21,10 +21,10 @@ from watchdogd.pipeline.model import Pipeline, Slurm
 from watchdogd.pipeline.read import read
 from watchdogd.slurm import programs
 from watchdogd.slurm.elements import Element
-from watchdogd.slurm.facts import ask_after, count, seen, waiting_words
 from watchdogd.slurm.ledger import GIVEN_UP, Facts, Ledger
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.script import Chosen, clock, script
+from watchdogd.slurm.squeue import ask_after, count, seen, waiting_words
 from watchdogd.slurm.submitting import (
     Need,
     bounds,

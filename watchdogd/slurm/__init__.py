@@ -7,7 +7,7 @@ programs     sbatch, squeue, scancel and scontrol, called with a limit of time
 scaling      how many elements there are to be, and which may leave; pure
 ledger       which submissions there were, each once: files below the root
 submitting   what is missing is submitted, each need once
-facts        one question in ten seconds for all who look, and what is said of the answer
+squeue       one question in ten seconds for all who look, and what is said of the answer
 attendant    the process beside an element's watchdog that submits more, or lets it leave
 attendance   the watchdog's side of that
 """

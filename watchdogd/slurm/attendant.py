@@ -23,10 +23,10 @@ from watchdogd.pipeline.read import read
 from watchdogd.report import HostReport
 from watchdogd.report_file import last_report
 from watchdogd.slurm.elements import Element
-from watchdogd.slurm.facts import ask, waiting_words
 from watchdogd.slurm.ledger import VOID, Ledger, Submission
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import Idle, may_leave
+from watchdogd.slurm.squeue import ask, waiting_words
 from watchdogd.slurm.submitting import (
     bounds,
     look,

@@ -26,11 +26,11 @@ from watchdogd.pipeline.model import HOUR, Drivers, Pipeline
 from watchdogd.report import HOSTS, Alien, HostReport, decode
 from watchdogd.slurm import programs
 from watchdogd.slurm.elements import Element, is_element
-from watchdogd.slurm.facts import count, key
 from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Latest, Ledger, Submission
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import wanted, works_of
 from watchdogd.slurm.script import LOGS, Chosen, Words, script
+from watchdogd.slurm.squeue import count, key
 
 # Nobody submits who was stopped for so long since he began, in seconds: by then others may decide.
 _TOO_LATE = GIVEN_UP / 2

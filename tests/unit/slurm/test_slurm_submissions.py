@@ -14,9 +14,9 @@ from tests.slurm_double import SlurmDouble, slurm
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.slurm import programs
-from watchdogd.slurm.facts import age_words, ask, seen, waiting_words
 from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Facts, Latest, Ledger, Submission
 from watchdogd.slurm.script import Chosen
+from watchdogd.slurm.squeue import age_words, ask, seen, waiting_words
 from watchdogd.slurm.submitting import needs, settle, submit
 
 __all__ = ["slurm"]
