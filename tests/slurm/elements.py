@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from queuedriver.disk.journal import journal_path
 from queuedriver.format import names
-from queuedriver.format.names import JOURNAL
 from queuedriver.operating.history import read_events
 from tests.testbed.slurm.cluster import Cluster
 from tests.waiting import contents, until
@@ -221,9 +221,7 @@ class Elements:
         charged = [
             one
             for queue in QUEUES
-            for one in read_events(
-                str(self.root / "queues" / queue / names.PRIVATE / JOURNAL)
-            ).events
+            for one in read_events(journal_path(str(self.root / "queues" / queue))).events
             if one.event in ("failed", "discarded") or one.attempt
         ]
         assert not charged, (charged, self.told())

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.errors import ConfigError
-from queuedriver.format.units import MAX_DURATION
+from queuedriver.format.units import MAX_DURATION, visible
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.slurm.request import Request
 
@@ -76,7 +76,7 @@ def script(pipeline: Pipeline, request: Request, words: Words) -> str:
         run.append("--drain")
     number = [f"export {SUBMISSION}={words.number}"] if words.number else []
     command = f'exec {shlex.join(run)} --host "$host" ${{until:+--until "$until"}}'
-    return "\n".join(["#!/bin/bash", _visible(head), *lines, _BODY.rstrip(), *number, command, ""])
+    return "\n".join(["#!/bin/bash", visible(head), *lines, _BODY.rstrip(), *number, command, ""])
 
 
 def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
@@ -126,7 +126,3 @@ def _word(text: str) -> str:
     if not text.isprintable() or '"' in text or "\\" in text:
         raise ConfigError(f"{text!r} cannot stand in a script for sbatch; rename it")
     return f'"{text}"' if set(text) & set(" '#") else text
-
-
-def _visible(text: str) -> str:
-    return "".join(one if one.isprintable() else "?" for one in text)
