@@ -15,7 +15,6 @@ who lives. Drivers may see that differently for a while: then they lose some rac
 lost a few drops what was listed, looks who is there, and goes on with the next block.
 """
 
-import heapq
 import operator
 import os
 import sys
@@ -309,6 +308,9 @@ class Picker:
         """Yield what never was tried, exactly in order, then what failed before; each for as many
         tries as waited when its turn began, or what comes meanwhile could keep the other out."""
         until = sys.maxsize
+        # Late: exact orders alone want it.
+        from heapq import nsmallest
+
         for again in (False, True):
             while self._pass.given < until:
                 before = self._pass
@@ -320,7 +322,7 @@ class Picker:
                     for entry, item in self._look(block)
                     if bool(item.attempt) is again
                 )
-                found = heapq.nsmallest(_KEEP_SORTED, of_turn)
+                found = nsmallest(_KEEP_SORTED, of_turn)
                 waiting = seen.again if again else seen.waiting - seen.again
                 until = min(until, seen.given + waiting)
                 if found:

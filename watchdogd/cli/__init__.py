@@ -2,11 +2,9 @@
 
 arguments           parameters that several commands have; which pipeline's file is meant
 pipeline_argument   which pipeline, stage, driver and host the words of a line mean
-hosts               the watchdogs of all hosts, by what each said last
 check, run, unit    before it runs, running it, and having systemd run it
 watch               what `run` does once its helper is begun; `progress` tells how far it is
-status              `status` and `top`: status_facts has what is known, sentences what is said of
-                    it, screen how it looks
+status              `status` and `top`, of what `operators/` knows; screen is how it looks
 logs, trace         what drivers print; the way of a document
 discarded           `discarded` and `retry`
 steer               what the watchdogs are asked

@@ -19,7 +19,8 @@ from queuedriver.operating.document_view import Place, list_places
 from queuedriver.operating.operations import Result
 from queuedriver.operating.queue import Queue
 from watchdogd.cli.arguments import PIPELINE_FILE
-from watchdogd.cli.pipeline_argument import Chosen, choose, nearest_first, stage_named
+from watchdogd.cli.pipeline_argument import choose, nearest_first, stage_named
+from watchdogd.operators.hosts import Chosen
 
 _STAGE = "{:<16}  {}"
 # Of several queues the one that did most for a document speaks for all.

@@ -15,8 +15,9 @@ from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control
 from watchdogd.cli.arguments import PIPELINE_FILE
-from watchdogd.cli.pipeline_argument import Chosen, Target, check_host, choose, targets
+from watchdogd.cli.pipeline_argument import Target, check_host, choose, targets
 from watchdogd.driver_ids import LOGS, load_name, local_directory, short_name
+from watchdogd.operators.hosts import Chosen
 
 # What loads for all drivers of a stage has a log, too.
 _LOG = re.compile(r"(?P<driver>(?P<stage>.+)-(?:(?P<slot>[0-9]+)|load))\.log")

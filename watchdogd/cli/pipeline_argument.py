@@ -10,8 +10,8 @@ import msgspec
 from queuedriver.errors import FileSystemTrouble, NotFound
 from queuedriver.format.units import visible
 from watchdogd.cli.arguments import USUAL, VARIABLE, pipeline_file, usual_files
-from watchdogd.cli.hosts import Hosts, hosts_here, read_hosts
 from watchdogd.driver_ids import short_name, stage_of
+from watchdogd.operators.hosts import Chosen, Hosts, hosts_here, read_hosts
 from watchdogd.pipeline import schema
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.pipeline.problems import BadPipeline, Wrong
@@ -21,29 +21,6 @@ from watchdogd.report_file import known_files
 
 # So many names are told of what there is.
 _MOST_TOLD = 20
-
-
-class Chosen(NamedTuple):
-    """A pipeline that commands are about, and its watchdogs."""
-
-    pipeline: Pipeline
-    hosts: Hosts
-    # The file as it is best typed again, and the option that does; empty when it is found anyway.
-    given: str
-    option: str
-    # What is wrong with the file, when the watchdogs' older understanding of it is all there is.
-    error: str = ""
-    # Neither it nor what is below its root may be looked at: that does not answer.
-    hung: bool = False
-
-    @property
-    def start(self) -> str:
-        """Return what to type to start it."""
-        return f"watchdogd run {shlex.quote(self.given)}"
-
-    def command(self, words: str) -> str:
-        """Return what to type for this pipeline."""
-        return f"watchdogd {words}{self.option}"
 
 
 def choose(given: str | None, *, hung_too: bool = False) -> Chosen:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from queuedriver.cli import render
 from queuedriver.cli.render import SHARES, Paint, escape_name, shares
 from queuedriver.format.units import format_duration, format_size
-from watchdogd.cli.sentences import AMISS, sentences_of, standing_line
-from watchdogd.cli.status_facts import Result, SeenDriver, SeenStage, View
+from watchdogd.operators.sentences import AMISS, sentences_of, standing_line
+from watchdogd.operators.view import Result, SeenDriver, SeenStage, View
 
 _STAGE_COLUMNS = (
     *("STAGE", "STATE", ">WAITING", ">WORKING", ">FAILED", ">DISCARDED", ">LATER", ">DRIVERS"),

@@ -15,8 +15,8 @@ from queuedriver.errors import ConfigError
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.cli.screen import lines
-from watchdogd.cli.sentences import sentences_of
-from watchdogd.cli.status_facts import View, look
+from watchdogd.operators.sentences import sentences_of
+from watchdogd.operators.view import View, look
 
 _CODES = {"running": 0, "not running": 3, "unknown": 4}
 # A file system that has not answered by then may not do so for long.

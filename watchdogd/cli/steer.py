@@ -18,10 +18,10 @@ from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from watchdogd import control
 from watchdogd.cli.arguments import PIPELINE_FILE
-from watchdogd.cli.hosts import Hosts, SeenHost, read_controls, read_hosts
-from watchdogd.cli.pipeline_argument import Chosen, Target, check_host, choose, stage_named, targets
+from watchdogd.cli.pipeline_argument import Target, check_host, choose, stage_named, targets
 from watchdogd.helper_messages import QueueSeen
 from watchdogd.host import processors
+from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_controls, read_hosts
 from watchdogd.queues.control_files import spread_pause
 
 # How often one looks whether what was asked has been done.

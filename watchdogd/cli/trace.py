@@ -30,8 +30,8 @@ from queuedriver.operating.document_view import DocumentView, docid_of, explain,
 from queuedriver.operating.history import read_origins
 from queuedriver.operating.queue import Queue
 from watchdogd.cli.arguments import PIPELINE_FILE
-from watchdogd.cli.hosts import read_controls
-from watchdogd.cli.pipeline_argument import Chosen, choose
+from watchdogd.cli.pipeline_argument import choose
+from watchdogd.operators.hosts import Chosen, read_controls
 from watchdogd.pipeline.model import Pipeline, Stage
 
 _READY = ".ready"

@@ -23,8 +23,8 @@ from queuedriver.options import Options
 from tests.cli import pipelines
 from watchdogd import control
 from watchdogd.cli import run as watchdogd
-from watchdogd.cli.hosts import read_hosts
 from watchdogd.cli.logs import Tail
+from watchdogd.operators.hosts import read_hosts
 from watchdogd.queues import control_files
 from watchdogd.queues.log_copies import Copies
 from watchdogd.queues.root import Root

@@ -16,10 +16,9 @@ from queuedriver.claims.picking import Counts
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
-from watchdogd.cli.hosts import Hosts, SeenHost, read_controls
-from watchdogd.cli.pipeline_argument import Chosen
 from watchdogd.driver_ids import driver_id, short_host
 from watchdogd.helper_messages import Controls
+from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_controls
 from watchdogd.pipeline.model import Stage
 from watchdogd.report import SHARES, DriverReport, StageReport
 from watchdogd.stage_words import stage_facts

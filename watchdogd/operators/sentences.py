@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from queuedriver.format.units import format_count, format_duration, format_instant
-from watchdogd.cli.hosts import SeenHost
-from watchdogd.cli.pipeline_argument import Chosen
-from watchdogd.cli.status_facts import SeenDriver, SeenStage, View
+from watchdogd.operators.hosts import Chosen, SeenHost
+from watchdogd.operators.view import SeenDriver, SeenStage, View
 
 # The states in which a driver, or what one would be, needs somebody to look after it.
 AMISS = ("crash-looped", "hung", "unkillable", "backoff")

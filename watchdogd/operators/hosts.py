@@ -1,6 +1,7 @@
 """Which watchdogs there are on which hosts, by what each said last, and what all are asked."""
 
 import os
+import shlex
 import time
 from contextlib import closing
 from itertools import islice
@@ -12,6 +13,7 @@ from queuedriver.errors import is_trouble
 from queuedriver.format.records import Identity
 from watchdogd import control
 from watchdogd.helper_messages import Controls
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import (
     HOSTS,
     Alien,
@@ -72,6 +74,29 @@ class Hosts(NamedTuple):
         if host is None:
             return self
         return self._replace(seen=tuple(one for one in self.seen if one.report.host == host))
+
+
+class Chosen(NamedTuple):
+    """A pipeline that commands are about, and its watchdogs."""
+
+    pipeline: Pipeline
+    hosts: Hosts
+    # The file as it is best typed again, and the option that does; empty when it is found anyway.
+    given: str
+    option: str
+    # What is wrong with the file, when the watchdogs' older understanding of it is all there is.
+    error: str = ""
+    # Neither it nor what is below its root may be looked at: that does not answer.
+    hung: bool = False
+
+    @property
+    def start(self) -> str:
+        """Return what to type to start it."""
+        return f"watchdogd run {shlex.quote(self.given)}"
+
+    def command(self, words: str) -> str:
+        """Return what to type for this pipeline."""
+        return f"watchdogd {words}{self.option}"
 
 
 def hosts_here(file: str) -> Hosts:
