@@ -6,7 +6,7 @@ help        draws help, completes words, and says what is wrong with a line, by 
 arguments   parameters, questions and warnings that several commands have
 docids      finds the documents that a command line names
 render      tables, colours, JSON, and names that cannot steer a terminal
-put         submits files; `intake` lets them in
+put         submits files; `submitting` lets them in
 run         one driver; `progress` tells a terminal how far it is
 get         collects what a queue holds as plain files
 status      counts a queue's documents, and says what its drivers do

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import AS_JSON, QUEUE, lines_of, opened, warn_of
-from queuedriver.cli.intake import Intake
+from queuedriver.cli.submitting import Submitting
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.format import names
@@ -64,15 +64,15 @@ def put(
         into.check_open(reopen)
         warn_of(into)
         terms = Submission(into.directory, into.incoming, replace, durable, due)
-        with Intake(into, terms, len(sources) + len(bad), as_json) as intake:
+        with Submitting(into, terms, len(sources) + len(bad), as_json) as submitting:
             if move:
-                intake.move(sources)
+                submitting.move(sources)
             else:
-                intake.copy(sources)
+                submitting.copy(sources)
         # After they are in: whoever stops looking at this queue says so first, and looks then.
         if notice := into.notice():
             say(f"{into.path}: {notice}")
-        return intake.report_refusals() or (_SOME_FAILED if bad else 0)
+        return submitting.report_refusals() or (_SOME_FAILED if bad else 0)
 
 
 def _stdin(docid: str | None, files: Sequence[str], move: bool) -> dict[str, str]:

@@ -18,7 +18,7 @@ from queuedriver.operating.queue import Queue
 from queuedriver.operating.submission import Submission, Submitted, entering_name
 
 
-class Intake:
+class Submitting:
     """Submits to one queue, and remembers what became of each. Sources are paths by the docids that
     they are to have; an empty one is standard input."""
 
