@@ -2,15 +2,17 @@
 
 import os
 
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
 from queuedriver.claims.outputs import Target
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
+from queuedriver.driving.setup import Opened
 from queuedriver.format import names
 from queuedriver.format.names import JOURNAL
-from queuedriver.format.records import Registration
+from queuedriver.format.records import Counters, Registration
 from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import Queue
 
@@ -19,6 +21,19 @@ def registrations(queue: Queue) -> list[Registration]:
     """What the drivers that registered say of themselves, alive or not."""
     owners = queue.drivers(Observer()).values()
     return [one.registration for one in owners if one.registration is not None]
+
+
+def opened_with(queue: InputQueue) -> Opened:
+    """What a driver or broker finds that registers, without a thread that shows that it lives."""
+    mint, observer = queue.mint, Observer()
+    said = Registration(id=mint.driver, salt=mint.salt, identity=observer.me, started_at=0.0)
+    beats = Heartbeat(said, [queue.drivers], lambda: ("busy", "", Counters()))
+    return Opened([queue], queue.targets, mint, observer, {}, (), beats)
+
+
+def unregistered(found: Opened) -> Heartbeat:
+    """Register nobody."""
+    return found.beats
 
 
 def open_queue(

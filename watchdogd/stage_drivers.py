@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from queuedriver.driving.live_status import Board, Totals
-from queuedriver.driving.plan import OUT_OF_TIME
+from queuedriver.driving.time_left import OUT_OF_TIME
 from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards

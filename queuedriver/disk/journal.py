@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
 
-from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.filesystem import Directory, open_fd, regular_size
 from queuedriver.format.event import Event, decode, encode
 from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.units import format_count
@@ -40,36 +40,14 @@ INSIDE = 2
 # server of a network file system, for some hundred documents.
 _DRAWN = 8
 _END = 32 << 10
+# Events of documents that took as long as documents do.
+_DONE = ("published", "finished")
 
 _WRITER = re.compile(r"[A-Za-z0-9_-]{1,80}")
 FILE = re.compile(rf"({_WRITER.pattern})(?:\.([0-9a-f]{{14}}))?\.jsonl")
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _journals: "weakref.WeakSet[Journal]" = weakref.WeakSet()
-
-
-def lately(directory: str, writer: str) -> Iterator[Event]:
-    """Yield the latest events of one writer, after those of a few others that are drawn by lot, as
-    there may be thousands; none of those that cannot be read."""
-    # Late: submitting, too, comes by here, and needs no lot.
-    import random
-
-    with suppress(OSError), closing(Directory.open(directory, inside=INSIDE)) as journals:
-        found = [one for one in map(FILE.fullmatch, journals.names()) if one and not one[2]]
-        others = [one[0] for one in found if one[1] != writer]
-        for name in (*random.sample(others, min(_DRAWN, len(others))), f"{writer}.jsonl"):
-            with suppress(OSError):
-                yield from filter(None, map(decode, _end_of(journals, name).split(b"\n")))
-
-
-def _end_of(journals: Directory, name: str) -> bytes:
-    fd = journals.open_read(name)
-    try:
-        found = os.fstat(fd)
-        size = found.st_size if stat.S_ISREG(found.st_mode) else 0
-        return os.pread(fd, _END, max(0, size - _END))
-    finally:
-        os.close(fd)
 
 
 def journal_path(queue: str) -> str:
@@ -167,6 +145,23 @@ class Journal:
         """Write what was noted and give the descriptor back."""
         self.flush()
         self._release()
+
+    def lately(self) -> Iterator[float]:
+        """Yield the seconds that documents took which this writer did last, after those of a few
+        others that are drawn by lot, as there may be thousands; none of what cannot be read."""
+        # Late: submitting, too, comes by here, and needs no lot.
+        import random
+
+        with suppress(OSError), closing(Directory.open(self.directory, inside=INSIDE)) as journals:
+            found = [one for one in map(FILE.fullmatch, journals.names()) if one and not one[2]]
+            others = [one[0] for one in found if one[1] != self.writer]
+            for name in (*random.sample(others, min(_DRAWN, len(others))), f"{self.writer}.jsonl"):
+                with suppress(OSError), open_fd(journals.open_read(name)) as fd:
+                    size = regular_size(fd) or 0
+                    lines = os.pread(fd, _END, max(0, size - _END)).split(b"\n")
+                    for event in filter(None, map(decode, lines)):
+                        if event.event in _DONE and event.seconds is not None:
+                            yield event.seconds
 
     def _notice(self) -> list[Event]:
         if not self._dropped:

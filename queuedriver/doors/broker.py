@@ -93,28 +93,20 @@ class Broker(Life):
         `last`: the process is about to end; what asks it to leave once more changes nothing.
         """
         with contextlib.ExitStack() as at_end:
-            grace, until = self.options.grace, self.options.until
-            limits = Limits(grace=grace, until=until, last=last)
+            limits = Limits(msgspec.structs.replace(self.options, timeout=None), last=last)
             at_end.callback(limits.close)
             # First of all: an address that is taken is said before any queue is touched.
             transport = self._transport()
             at_end.callback(transport.close)
             found: list[Opened] = []
-            beats: list[Heartbeat] = []
 
             def make_loop() -> BrokerLoop:
-                self._open(at_end, found, beats, limits)
-                return self._make_loop(found, beats, transport, limits)
+                self._open(at_end, found, limits)
+                return self._make_loop(found, transport, limits)
 
-            return self._left(self._lead(found, beats, limits, make_loop))
+            return self._left(self._lead(found, limits, make_loop))
 
-    def _open(
-        self,
-        at_end: contextlib.ExitStack,
-        found: list[Opened],
-        beats: list[Heartbeat],
-        limits: Limits,
-    ) -> None:
+    def _open(self, at_end: contextlib.ExitStack, found: list[Opened], limits: Limits) -> None:
         """Open, agree and register for every service: one driver, in one life, of them all."""
         wanted, mint = self._wanted_id, None
         if wanted is None and len(self._services) > 1:
@@ -122,21 +114,17 @@ class Broker(Life):
                 places = [Place(one.input, Observer(), looked_at) for one in self._services]
                 wanted = free_id([place.roster for place in places])
 
-        def register_one(one: Opened) -> None:
-            beats.append(self._register(one, f"broker {self._protocol}", limits, broker=True))
-            found.append(one)
+        def register(one: Opened) -> Heartbeat:
+            return self._register(one, f"broker {self._protocol}", limits, broker=True)
 
         for service in self._services:
             inputs, outputs = (service.input,), tuple(service.outputs)
-            one = opened(inputs, outputs, wanted, self.options, register_one, mint)
-            mint = at_end.enter_context(one).mint
+            one = opened(inputs, outputs, wanted, self.options, register, mint)
+            found.append(at_end.enter_context(one))
+            mint = found[0].mint
 
     def _make_loop(
-        self,
-        found: Sequence[Opened],
-        beats: Sequence[Heartbeat],
-        transport: Transport,
-        limits: Limits,
+        self, found: Sequence[Opened], transport: Transport, limits: Limits
     ) -> "BrokerLoop":
         exchange = self._session(self.id)
         everything = found[0]._replace(
@@ -145,7 +133,7 @@ class Broker(Life):
         )
         told = self.options, self._level, self._say
         loop = BrokerLoop(everything, exchange, transport, limits, self._tally, *told)
-        loop.breaker.beats = beats
+        loop.breaker.beats = [one.beats for one in found]
         for one, service in zip(found, self._services, strict=True):
             source = self._source(service, one, exchange, transport, limits)
             loop.sources.append(source)
@@ -514,8 +502,8 @@ class BrokerLoop(Loop):
             seen = msgspec.structs.replace(seen, paused=True)
         if left := sum(source.unfinished for source in self.sources):
             # What was claimed is in the queue, whatever an old listing says.
-            left = max(left, seen.unfinished)
-            seen = msgspec.structs.replace(seen, unfinished=left, only_later=False)
+            passed = msgspec.structs.replace(seen.passed, working=max(left, seen.passed.working))
+            seen = msgspec.structs.replace(seen, passed=passed)
         if missing := self._missing(self.clock()):
             seen = msgspec.structs.replace(seen, rest=missing)
         return seen

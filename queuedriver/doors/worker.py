@@ -62,14 +62,7 @@ def work(
     options = told.options
     with contextlib.ExitStack() as at_end:
         dump = at_end.enter_context(_stacks()) if options.timeout is not None else None
-        limits = Limits(
-            options.timeout,
-            options.hard_after,
-            options.grace,
-            dump,
-            until=options.until,
-            last=last,
-        )
+        limits = Limits(options, dump, last=last)
         at_end.callback(limits.close)
         workspace = Workspace(told.max_message)
         at_end.callback(workspace.close)

@@ -23,6 +23,7 @@ cannot do right now pauses the driver and charges no document. What was asked of
 
 import contextlib
 import faulthandler
+import functools
 import itertools
 import math
 import os
@@ -34,7 +35,6 @@ from typing import NamedTuple
 
 from queuedriver.claims.charging import abandon
 from queuedriver.claims.handoff import Claim, hand_over
-from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
@@ -106,22 +106,11 @@ class Driver(Life):
         """
         # Of an earlier run nothing is left.
         self.id, self._loop, self.unnoted = "", None, ()
-        options = self.options
         with (
             self._stacks() as dump,
-            contextlib.closing(
-                Limits(
-                    options.timeout,
-                    options.hard_after,
-                    options.grace,
-                    dump,
-                    self._board,
-                    until=options.until,
-                    last=last,
-                )
-            ) as limits,
+            contextlib.closing(Limits(self.options, dump, self._board, last=last)) as limits,
         ):
-            while (end := self._live(limits, dump)).word == REPLACED:
+            while (end := self._live(limits)).word == REPLACED:
                 # Another life follows. It has an N of its own, so nobody takes what was committed
                 # to the one directory for published in the other.
                 pass
@@ -129,24 +118,14 @@ class Driver(Life):
                 self._board.left(end.word, end.why, end.exit_code)
         return self._left(end)
 
-    def _live(self, limits: Limits, dump: FileIO | None) -> Quit:
+    def _live(self, limits: Limits) -> Quit:
         """Open, register and drive, until there is a reason to leave, or an output was replaced;
         return it."""
-        beats: list[Heartbeat] = []
-
-        def register_us(found: Opened) -> None:
-            beats.append(self._register(found, self.processor.name, limits, dump))
-
-        options, is_first = self.options, self._loop is None
-        queues = self._inputs, self._outputs, self.id or self._wanted_id, options
-        with opened(*queues, register_us, follows=not is_first) as found:
-            clock, tally = self._clock, self._tally
-            return self._lead(
-                [found],
-                beats,
-                limits,
-                lambda: Turns(found, self.processor, beats[0], limits, tally, options, clock),
-            )
+        queues = self._inputs, self._outputs, self.id or self._wanted_id
+        how = self._tally, self.options, self._clock
+        register = functools.partial(self._register, processor=self.processor.name, limits=limits)
+        with opened(*queues, self.options, register, follows=self._loop is not None) as found:
+            return self._lead([found], limits, lambda: Turns(found, self.processor, limits, *how))
 
     @contextlib.contextmanager
     def _stacks(self) -> Iterator[FileIO | None]:
@@ -181,14 +160,12 @@ class Turns(Loop):
         self,
         found: Opened,
         processor: Processor,
-        beats: Heartbeat,
         limits: Limits,
         tally: Tally,
         options: Options,
         clock: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(found, limits, tally, options, clock)
-        self.breaker.beats = (beats,)
         self._processor = processor
         # The claims at hand.
         self.at_hand: Sequence[Claim] = ()
@@ -199,7 +176,7 @@ class Turns(Loop):
         self._batches: BatchProcessor | None = None
         if options.batch > 1 and isinstance(processor, BatchProcessor):
             self._batches = processor
-        self._beats = beats
+        self._beats = found.beats
         # The outputs, and what each was when it was opened: after trouble another may be.
         outputs = [target.directory for target in found.targets]
         self._outputs = [(one, one.status()) for one in outputs]

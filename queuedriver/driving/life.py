@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from io import FileIO
 from typing import NamedTuple
 
 from queuedriver.claims.heartbeat import Heartbeat
@@ -49,35 +48,52 @@ class Life:
         self._loop: Loop | None = None
 
     def _register(
-        self,
-        found: Opened,
-        processor: str,
-        limits: Limits,
-        dump: FileIO | None = None,
-        *,
-        broker: bool = False,
+        self, found: Opened, processor: str, limits: Limits, *, broker: bool = False
     ) -> Heartbeat:
         """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
         self.id = found.mint.driver
         mints.add(found.mint)
-        return register(
-            found,
-            self.options,
-            processor,
-            self._report,
-            limits,
-            dump,
+        queues, supervisor = found.queues, self.supervisor
+        output_ids = queues[0].opened_as
+        past = tuple(found.past)[:PAST]
+        registration = Registration(
+            id=self.id,
+            salt=found.mint.salt,
+            past=past,
+            left=found.left[:PAST],
+            identity=found.observer.me,
+            processor=processor,
+            inputs=tuple(queue.path for queue in queues),
+            outputs=tuple(target.directory.path for target in found.targets),
+            output_ids=output_ids,
+            past_output_ids={
+                salt: found.past[salt] for salt in past if found.past[salt] != output_ids
+            },
+            started_at=time.time(),
+            dump=str(limits.dump.name) if limits.dump is not None else "",
             broker=broker,
-            supervisor=self.supervisor,
+            network=found.network,
+            batch=self.options.batch,
+            supervisor=supervisor,
+            supervisor_ticks=(supervisor and process_ticks(supervisor)) or 0,
         )
 
-    def _lead(
-        self,
-        found: Sequence[Opened],
-        beats: Sequence[Heartbeat],
-        limits: Limits,
-        make_loop: Callable[[], Loop],
-    ) -> Quit:
+        def look() -> None:
+            # The loop looks between documents, and a document may take hours.
+            if any(queue.directory.present(names.QUIT) for queue in queues):
+                limits.leave("quit", QUIT_FILE)
+            if limits.leaving_at is not None and not registration.leaving:
+                # It may be ended before it has left, and that will not be the document's doing.
+                registration.leaving = limits.why
+                beats.write()
+
+        directories = [queue.drivers for queue in queues]
+        durable = any(queue.durable for queue in queues)
+        beats = Heartbeat(registration, directories, self._report, look, durable)
+        beats.start()
+        return beats
+
+    def _lead(self, found: Sequence[Opened], limits: Limits, make_loop: Callable[[], Loop]) -> Quit:
         """Loop over queues that are open and registered for, at the latest when the loop is made,
         until there is a reason to leave; return it."""
         end = Quit(CRASHED, "it ended by an error", 70)
@@ -105,8 +121,8 @@ class Life:
             if loop is not None:
                 loop.close()
             # One that could not even register has no last word.
-            for one, beat in zip(found, beats, strict=True):
-                self.unnoted += say_goodbye(one, beat, end)
+            for one in found:
+                self.unnoted += say_goodbye(one, end)
         return end
 
     def _report(self) -> tuple[str, str, Counters]:
@@ -122,57 +138,6 @@ class Life:
         return Left(end.word, end.why, code, self._tally.counters())
 
 
-def register(
-    found: Opened,
-    options: Options,
-    processor: str,
-    report: Callable[[], tuple[str, str, Counters]],
-    limits: Limits,
-    dump: FileIO | None = None,
-    *,
-    broker: bool = False,
-    supervisor: int = 0,
-) -> Heartbeat:
-    """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
-    queues = found.queues
-    output_ids = queues[0].opened_as
-    past = tuple(found.past)[:PAST]
-    registration = Registration(
-        id=found.mint.driver,
-        salt=found.mint.salt,
-        past=past,
-        left=found.left[:PAST],
-        identity=found.observer.me,
-        processor=processor,
-        inputs=tuple(queue.path for queue in queues),
-        outputs=tuple(target.directory.path for target in found.targets),
-        output_ids=output_ids,
-        past_output_ids={salt: found.past[salt] for salt in past if found.past[salt] != output_ids},
-        started_at=time.time(),
-        dump=str(dump.name) if dump is not None else "",
-        broker=broker,
-        network=found.network,
-        batch=options.batch,
-        supervisor=supervisor,
-        supervisor_ticks=(supervisor and process_ticks(supervisor)) or 0,
-    )
-
-    def look() -> None:
-        # The loop looks between documents, and a document may take hours.
-        if any(queue.directory.present(names.QUIT) for queue in queues):
-            limits.leave("quit", QUIT_FILE)
-        if limits.leaving_at is not None and not registration.leaving:
-            # It may be ended before it has left, and that will not be the document's doing.
-            registration.leaving = limits.why
-            beats.write()
-
-    directories = [queue.drivers for queue in queues]
-    durable = any(queue.durable for queue in queues)
-    beats = Heartbeat(registration, directories, report, look, durable)
-    beats.start()
-    return beats
-
-
 def finish(found: Opened, end: Quit) -> None:
     """Forget what has ended, where all has; and close the outputs of inputs that are done: an
     output is done when all that feed it are."""
@@ -184,12 +149,12 @@ def finish(found: Opened, end: Quit) -> None:
             close_if_fed(target.directory)
 
 
-def say_goodbye(found: Opened, beats: Heartbeat, end: Quit) -> tuple[str, ...]:
+def say_goodbye(found: Opened, end: Quit) -> tuple[str, ...]:
     """Say the last word, so that nobody takes our absence for a crash; on a file system that is
     not well, it has to be noticed without. Return what could not be noted in the journals."""
     with contextlib.suppress(OSError):
-        beats.leave(end.word, end.why)
-    beats.stop()
+        found.beats.leave(end.word, end.why)
+    found.beats.stop()
     for queue in found.queues:
         queue.note_handed_over()
         queue.journal.close()

@@ -23,10 +23,10 @@ from typing import Any
 
 from queuedriver.claims.outcomes import Released, Setback, may_be_a_stop, says_stopped
 from queuedriver.driving.live_status import Board
-from queuedriver.driving.plan import OUT_OF_TIME
 from queuedriver.driving.signals import Handler, Signals
-from queuedriver.driving.time_left import end_of, time_left
+from queuedriver.driving.time_left import OUT_OF_TIME, end_of, time_left
 from queuedriver.errors import Interrupted
+from queuedriver.options import Options
 
 # Why a driver leaves.
 ASKED = "it was asked to"
@@ -40,6 +40,7 @@ _STOP_LOOK = 0.01
 _SOON = 0.001
 # Which signals ask a driver to leave.
 _WISHES = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NO_LIMITS = Options()
 
 
 class Limits(Signals):
@@ -47,23 +48,22 @@ class Limits(Signals):
 
     def __init__(
         self,
-        timeout: float | None = None,
-        hard_after: float = 30.0,
-        grace: float = 60.0,
+        options: Options = _NO_LIMITS,
         dump: FileIO | None = None,
         board: Board | None = None,
         *,
-        until: float | None = None,
         last: bool = False,
     ) -> None:
         super().__init__()
         # When the driver is to be gone, in seconds since the epoch.
-        self.until = until
+        self.until = until = options.until
         # Whether the process ends with the driver.
         self._last = last
-        self.timeout = timeout
-        self.hard = timeout + hard_after if timeout is not None and dump is not None else None
-        self.grace = grace
+        self.timeout = timeout = options.timeout
+        self.hard: float | None = None
+        if timeout is not None and dump is not None:
+            self.hard = timeout + options.hard_after
+        self.grace = options.grace
         self.dump = dump
         # Where a watchdog reads since when a document is at hand.
         self._board = board

@@ -5,21 +5,19 @@ What they do with what waits is their own: a driver processes it (`driver.py`), 
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
 from queuedriver.claims.charging import give_back_later
-from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.picking import Pass
-from queuedriver.disk.journal import lately
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.closing import read_controls
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
-from queuedriver.driving.plan import OUT_OF_TIME, Quit, Seen, Wait, is_time_to_watch, plan
+from queuedriver.driving.plan import Quit, Seen, Wait, is_time_to_watch, plan
 from queuedriver.driving.recycling import Recycling
 from queuedriver.driving.setup import Opened
-from queuedriver.driving.time_left import TimeLeft
+from queuedriver.driving.time_left import OUT_OF_TIME, TimeLeft
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.format import names
@@ -40,36 +38,6 @@ _RECOVER_IDLE = 1.0
 _RECOVER_LISTED = 60.0
 # So many drivers of a queue do that; of a crowd the others need not.
 _LISTERS = 64
-# Events of documents that took as long as documents do.
-_DONE = ("published", "finished")
-
-
-class Recoveries:
-    """Looks after dead drivers now and then; instants are the loop's clock."""
-
-    def __init__(self, queues: Sequence[InputQueue]) -> None:
-        self._queues = queues
-        # When to look next, and when a busy driver lists the queues for it.
-        self._look_at = 0.0
-        self._list_at = time.monotonic() + _RECOVER_LISTED
-
-    def look(self, now: float, *, idle: bool = False) -> None:
-        """Recover what the dead left if it is time; while idle more often, and by the last pass."""
-        if now < self._look_at - (_RECOVER_BUSY - _RECOVER_IDLE if idle else 0.0):
-            return
-        self._look_at = now + _RECOVER_BUSY
-        of_few = any(queue.waiting.picker.part < _LISTERS for queue in self._queues)
-        listed = not idle and of_few and now >= self._list_at
-        if listed:
-            self._list_at = now + _RECOVER_LISTED
-        for queue in self._queues:
-            counts, recoverer = queue.waiting.picker.counts, queue.recoverer
-            if idle and counts.claims:
-                recoverer.recover(counts.claims)
-            elif idle and not counts.unfinished:
-                recoverer.forget_ended()
-            elif listed or (not idle and recoverer.newly_dead()):
-                recoverer.recover()
 
 
 class Loop:
@@ -105,7 +73,10 @@ class Loop:
         self.limited = (options.max_output_items or options.max_output_bytes) is not None
         self.recycling = Recycling(options, time.monotonic())
         self.breaker = Breaker(self.queues, options.trip_after, self.clock, self._look_soon)
-        self._time_left = time_left_by(options, self.queues)
+        self.breaker.beats = (found.beats,)
+        # Nothing is read unless it is wanted.
+        took = (one for queue in self.queues for one in queue.journal.lately())
+        self._time_left = TimeLeft.of(options, took)
         for queue in self.queues:
             queue.worked = self._worked
             if self._time_left is not None:
@@ -120,7 +91,9 @@ class Loop:
         self._idle_turns = 0
         # Whether hints were asked for, be there any or not.
         self._watching = False
-        self._recoveries = Recoveries(self.queues)
+        # When to look for dead drivers, and when a busy one lists the queues for it.
+        self._recover_at = 0.0
+        self._list_at = self.clock() + _RECOVER_LISTED
 
     # Its life
 
@@ -175,12 +148,30 @@ class Loop:
                 self.limits.leave("recycled", enough)
             if self._time_left is not None and (over := self._time_left.over(time.time())):
                 self.limits.leave(OUT_OF_TIME, over)
-            self._recoveries.look(now)
+            self._recover(now)
             for beats in self.breaker.beats:
                 beats.heed(self.crowd)
             self.breaker.look(now)
             self.look_at = now + self._look_every
         self.go = self._may_work() and not self.breaker.stops
+
+    def _recover(self, now: float, *, idle: bool = False) -> None:
+        """Recover what the dead left if it is time; while idle more often, and by the last pass."""
+        if now < self._recover_at - (_RECOVER_BUSY - _RECOVER_IDLE if idle else 0.0):
+            return
+        self._recover_at = now + _RECOVER_BUSY
+        of_few = any(queue.waiting.picker.part < _LISTERS for queue in self.queues)
+        listed = not idle and of_few and now >= self._list_at
+        if listed:
+            self._list_at = now + _RECOVER_LISTED
+        for queue in self.queues:
+            counts, recoverer = queue.waiting.picker.counts, queue.recoverer
+            if idle and counts.claims:
+                recoverer.recover(counts.claims)
+            elif idle and not counts.unfinished:
+                recoverer.forget_ended()
+            elif listed or (not idle and recoverer.newly_dead()):
+                recoverer.recover()
 
     def _look_soon(self) -> None:
         self.look_at = 0.0
@@ -220,9 +211,7 @@ class Loop:
         stuck = {name for queue in self.queues for name in queue.recoverer.stuck}
         return Seen(
             candidate=waits,
-            unfinished=passed.unfinished,
-            only_later=passed.only_later,
-            next_due=passed.next_due,
+            passed=passed,
             empty_for=min(queue.waiting.empty_for(now) for queue in self.queues),
             done=self._done and all_go,
             linger=self.options.linger,
@@ -239,10 +228,7 @@ class Loop:
             drain=self.options.drain and all_go,
             idle_turns=self._idle_turns,
             hinted=self.waker.hinted,
-            left=passed.left > 0,
-            withheld=passed.refused,
             stuck=len({name for name, _ in passed.claims} & stuck),
-            later=passed.later,
             now=time.time(),
         )
 
@@ -304,7 +290,7 @@ class Loop:
             self.mend()
             return
         self._wake()
-        self._recoveries.look(self.clock(), idle=True)
+        self._recover(self.clock(), idle=True)
 
     def _wake(self) -> None:
         for queue in self.queues:
@@ -372,18 +358,6 @@ class Loop:
         self._idle_turns = 0
         # What is watched may be what was mounted before.
         self._watch_no_more()
-
-
-def time_left_by(options: Options, queues: Iterable[InputQueue]) -> TimeLeft | None:
-    """Return what tells which documents fit into the time of a driver, if that ends."""
-    took = (
-        event.seconds
-        for queue in queues
-        for event in lately(queue.journal.directory, queue.mint.driver)
-        if event.event in _DONE and event.seconds is not None
-    )
-    # Nothing is read unless it is wanted.
-    return TimeLeft.of(options, took)
 
 
 def is_worth_waking_for(name: str) -> bool:

@@ -6,11 +6,11 @@ of their rank: leaving before pausing, pausing before work, work before waiting.
 
 import msgspec
 
+from queuedriver.claims.picking import Pass
+from queuedriver.driving.time_left import OUT_OF_TIME
 from queuedriver.errors import LATER
 from queuedriver.format.units import format_count
 
-# The last word of a driver that nothing fits any more into the time it has.
-OUT_OF_TIME = "out-of-time"
 # Two listings this far apart, with the directory unchanged between them, prove a queue drained: one
 # alone may miss a file that is renamed while it is read.
 DRAINED_AFTER = 0.05
@@ -43,9 +43,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     # A waiting item to try; only its being there matters here.
     candidate: bool = False
     # What the last whole pass saw.
-    unfinished: int = 0
-    only_later: bool = False
-    next_due: int = 0
+    passed: Pass = msgspec.field(default_factory=Pass)
     # For how long the queue has been seen empty and unchanged; negative when it has not.
     empty_for: float = -1.0
     done: bool = False
@@ -69,15 +67,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     drain: bool = False
     idle_turns: int = 0
     hinted: bool = False
-    # An item was left to others in the last pass, and the next one takes it: let them be first.
-    left: bool = False
     # Why what is left is not ours to take.
     rest: str = "other drivers have the rest"
-    # Items that the operating system does not let us claim.
-    withheld: int = 0
-    # Claims of dead drivers that cannot be recovered; and documents that are not due yet.
+    # Claims of dead drivers that cannot be recovered.
     stuck: int = 0
-    later: int = 0
     now: float = 0.0
 
 
@@ -123,16 +116,18 @@ def plan(seen: Seen) -> Decision:
         return _stopped(seen)
     if seen.candidate:
         return _blocked(seen) if seen.full else WORK
-    if not seen.unfinished:
+    passed = seen.passed
+    if not passed.unfinished:
         return _empty(seen)
-    if seen.drain and seen.only_later:
+    if seen.drain and passed.only_later:
         return Quit("later", "only documents that are not due yet are left", exit_code=LATER)
-    if seen.only_later:
-        left = max(seen.next_due - seen.now, SHORTEST_POLL)
+    if passed.only_later:
+        left = max(passed.next_due - seen.now, SHORTEST_POLL)
         return Wait(min(left, _pause(seen)), "nothing is due yet")
-    if seen.withheld or seen.stuck:
+    if passed.refused or seen.stuck:
         return _left_to_people(seen)
-    if seen.left:
+    if passed.left:
+        # The next pass takes it: let them be first.
         return Wait(SHORTEST_NAP, "left to the drivers whose share it is")
     return Wait(_pause(seen), seen.rest)
 
@@ -158,17 +153,17 @@ def _blocked(seen: Seen) -> Decision:
 
 def _left_to_people(seen: Seen) -> Decision:
     """Leave to people what no driver can move: who waits for its end would wait for ever."""
-    whys = []
-    if seen.withheld:
+    passed, whys = seen.passed, []
+    if passed.refused:
         whys.append(
-            f"{format_count(seen.withheld, 'item')} may not be claimed, as another user's "
+            f"{format_count(passed.refused, 'item')} may not be claimed, as another user's "
             "where only owners may move: queuedriver check says why"
         )
     if seen.stuck:
         count = format_count(seen.stuck, "claim")
         whys.append(f"{count} cannot be recovered: run queuedriver check")
     why = "; ".join(whys)
-    if seen.drain and seen.withheld + seen.stuck + seen.later >= seen.unfinished:
+    if seen.drain and passed.refused + seen.stuck + passed.later >= passed.unfinished:
         return Quit("blocked", why, exit_code=LATER)
     return Wait(_pause(seen), why)
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.claims.handoff import ORPHANS
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import sweep
 from queuedriver.claims.liveness import DRIVERS, Observer, Roster, draw_salt, host_id
@@ -89,6 +90,8 @@ class Opened(NamedTuple):
     # and salts of those of them that left in order.
     past: dict[str, tuple[str, ...]]
     left: tuple[str, ...]
+    # How it shows that it lives, once it has registered.
+    beats: Heartbeat = None  # type: ignore[assignment]
 
     @property
     def network(self) -> bool:
@@ -126,7 +129,7 @@ def opened(
     outputs: Sequence[Path],
     driver: str | None,
     options: Options,
-    register: Callable[[Opened], object],
+    register: Callable[[Opened], Heartbeat],
     mint: names.Mint | None = None,
     *,
     follows: bool = False,
@@ -166,7 +169,7 @@ def opened(
                 for place in places if target.publication.is_queue else ():
                     note_feed(target.directory, place.path)
             with explained(places[0].path):
-                register(found)
+                found = found._replace(beats=register(found))
         yield found
 
 

@@ -15,6 +15,8 @@ from typing import Self
 from queuedriver.format.units import format_duration, format_instant
 from queuedriver.options import Options
 
+# The last word of a driver that nothing fits any more into the time it has.
+OUT_OF_TIME = "out-of-time"
 # So long before its end a driver gives back what it has at hand, in seconds: a program that is told
 # to end has half of it, and then the claim is given back and the last word said.
 LEAVING_TAKES = 10.0

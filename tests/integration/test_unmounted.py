@@ -12,6 +12,7 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.driving import driver
 from queuedriver.driving.setup import opened, queue_of
 from queuedriver.operating.operations import journal_of
+from tests.openings import unregistered
 
 DRAIN = Options(drain=True)
 
@@ -77,7 +78,7 @@ def test_an_operator_recovers_nothing_into_another_directory(tmp_path: Path) -> 
 
 def test_a_driver_waits_while_its_output_is_another_directory(tmp_path: Path) -> None:
     Queue.open(tmp_path / "in", create=True).close()
-    with opened([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, repr) as found:
+    with opened([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, unregistered) as found:
         queue = found.queues[0]
         queue.reopen()
         queue.check_well()
@@ -94,7 +95,7 @@ def test_a_driver_waits_while_its_output_is_another_directory(tmp_path: Path) ->
 
 def test_a_driver_waits_while_its_input_is_another_directory(tmp_path: Path) -> None:
     Queue.open(tmp_path / "in", create=True).close()
-    with opened([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, repr) as found:
+    with opened([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, unregistered) as found:
         queue = found.queues[0]
         (tmp_path / "in").rename(tmp_path / "elsewhere")
         (tmp_path / "in").mkdir()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.claims.document import Document
+from queuedriver.claims.picking import Pass
 from queuedriver.cli import run as queuedriver
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.plan import Quit, Seen, Wait, plan
@@ -177,10 +178,13 @@ def test_lock_that_another_user_keeps_closed_is_told_and_not_waited_for(site: Si
 
 
 def test_who_waits_for_the_end_does_not_wait_for_what_may_not_be_claimed() -> None:
-    left = Seen(unfinished=2, withheld=2, drain=True)
+    left = Seen(passed=Pass(ready=2, refused=2), drain=True)
     assert isinstance(plan(left), Quit)
     # Another driver may be at work on the third, and one that does not drain stays.
-    for seen in (Seen(unfinished=3, withheld=2, drain=True), Seen(unfinished=2, withheld=2)):
+    for seen in (
+        Seen(passed=Pass(ready=3, refused=2), drain=True),
+        Seen(passed=Pass(ready=2, refused=2)),
+    ):
         decision = plan(seen)
         assert isinstance(decision, Wait)
         assert "another user" in decision.why

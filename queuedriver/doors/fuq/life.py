@@ -21,6 +21,7 @@ from queuedriver.doors.transports.tcp import Caller
 from queuedriver.doors.words import Effect, Leave, Recent, soonest
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError
+from queuedriver.options import Options
 
 # How long the broker has to take our last reports, when nothing else keeps us; in seconds.
 _FAREWELL = 2.0
@@ -39,7 +40,7 @@ def run_worker(
     site = Site(tasks.parse_allow(asked.allow), _root(asked.root), _root(asked.log_root, make=True))
     secret, context = security((asked.broker,), asked.tls, asked.secret_file, serving=False)
     with contextlib.ExitStack() as at_end:
-        limits = Limits(grace=asked.options.grace, last=last)
+        limits = Limits(Options(grace=asked.options.grace), last=last)
         at_end.callback(limits.close)
         limits.install()
         at_end.callback(partial(limits.restore, last=last))

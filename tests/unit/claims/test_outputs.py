@@ -16,6 +16,7 @@ from queuedriver.claims.outputs import Answer, Output, Outputs, Written
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, ProcessorFailed
 from queuedriver.format import names
+from queuedriver.options import Options
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -439,7 +440,7 @@ def test_an_output_that_no_file_may_be_as_large_as_is_its_documents_fault(
 def test_only_the_users_code_is_interrupted_and_not_the_writing_of_its_answers(
     bench: "Bench", outputs: Outputs
 ) -> None:
-    limits = Limits(timeout=1e-6)
+    limits = Limits(Options(timeout=1e-6))
     limits.install()
     limits.begin()
     try:

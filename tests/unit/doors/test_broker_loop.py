@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from queuedriver.claims.liveness import Observer
 from queuedriver.claims.outcomes import Doubted, Failed, Released
 from queuedriver.disk.filesystem import Directory
 from queuedriver.doors import exchange
@@ -31,13 +30,13 @@ from queuedriver.doors.words import (
 )
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
-from queuedriver.driving.setup import Opened
 from queuedriver.errors import FileSystemTrouble, RemoteProtocolError
 from queuedriver.format import names
 from queuedriver.format.records import Failure
 from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
+from tests.openings import opened_with
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -168,7 +167,7 @@ class Office:
         self.whole = Queue(self.inside)
         self.said: list[str] = []
         self.loop = BrokerLoop(
-            Opened([self.queue], self.queue.targets, self.queue.mint, Observer(), {}, ()),
+            opened_with(self.queue),
             self.session,
             self.transport,
             self.limits,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import Observer
 from queuedriver.doors.broker import BrokerLoop
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.pingpong import broker as pingpong
@@ -21,10 +20,10 @@ from queuedriver.doors.service_queue import ServiceQueue
 from queuedriver.doors.transports.base import Gone, Message
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
-from queuedriver.driving.setup import Opened
 from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
+from tests.openings import opened_with
 from tests.unit.doors.test_broker_loop import Wires
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Office:
         )
         self.exchange, tally = session(), Tally()
         self.said: list[str] = []
-        found = Opened([self.queue], self.queue.targets, self.queue.mint, Observer(), {}, ())
+        found = opened_with(self.queue)
         self.loop = BrokerLoop(
             found, self.exchange, self.wires, self.limits, tally, Options(), 0, self.said.append
         )

@@ -37,6 +37,7 @@ from queuedriver.jobs.scheduler import Scheduler
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.conftest import Bench
+from tests.openings import unregistered
 
 
 class Yard:
@@ -57,9 +58,7 @@ class Yard:
         """A new life of the broker; what the one before held is nobody's."""
         self.life += 1
         inputs, outputs, me = [self.root / "in"], [self.root / "out"], f"b{self.life}"
-        found = self.at_end.enter_context(
-            opened(inputs, outputs, me, self.options, lambda found: None)
-        )
+        found = self.at_end.enter_context(opened(inputs, outputs, me, self.options, unregistered))
         self.queue = found.queues[0]
         self.session = Broker()
         self.limits = Limits()

@@ -14,6 +14,7 @@ import pytest
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import identify
 from queuedriver.claims.outcomes import cause_key, from_exception
+from queuedriver.claims.picking import Pass
 from queuedriver.driving.breaker import (
     NO_STREAK,
     Breaker,
@@ -122,11 +123,11 @@ def test_causes_in_different_functions_differ() -> None:
 
 
 def test_stopped_stage_claims_nothing_and_a_drain_says_so() -> None:
-    stopped = Seen(tripped="it is broken", trial_in=12.0, candidate=True, unfinished=3)
+    stopped = Seen(tripped="it is broken", trial_in=12.0, candidate=True, passed=Pass(ready=3))
     decision = plan(stopped)
     assert isinstance(decision, Wait)
     assert decision.state == "tripped"
-    drain = plan(Seen(tripped="it is broken", candidate=True, unfinished=3, drain=True))
+    drain = plan(Seen(tripped="it is broken", candidate=True, passed=Pass(ready=3), drain=True))
     assert drain == Quit("tripped", "it is broken", 75)
     # Nothing is left that it would not claim.
     assert plan(Seen(tripped="it is broken", drain=True, empty_for=1.0)) == Quit(

@@ -35,7 +35,7 @@ def readable(fd: int) -> bool:
 
 @contextmanager
 def installed(**arguments: Any) -> Iterator[Limits]:
-    limits = Limits(**arguments)
+    limits = Limits(Options(**arguments))
     limits.install()
     try:
         yield limits
@@ -130,6 +130,7 @@ def test_signals_that_ask_for_nothing_neither_end_nor_stop_a_driver() -> None:
     script = """
 import os, signal
 from queuedriver.driving.limits import Limits
+from queuedriver.options import Options
 
 def work():
     for number in (signal.SIGUSR1, signal.SIGTTIN, signal.SIGTTOU):
@@ -201,7 +202,7 @@ def test_a_wish_of_another_thread_wakes_who_waits_and_ends_the_users_code() -> N
 
 def test_a_wish_that_comes_too_late_sets_no_alarm() -> None:
     """Whose effect would be to end a process that has gone on to something else."""
-    limits = Limits(grace=10.0)
+    limits = Limits(Options(grace=10.0))
     limits.install()
     limits.restore()
     limits.leave("quit", "there is a QUIT file")
@@ -213,7 +214,7 @@ def test_a_wish_that_comes_too_late_sets_no_alarm() -> None:
 
 
 def test_the_earlier_of_time_out_and_grace_is_the_deadline() -> None:
-    limits = Limits(timeout=100.0, grace=10.0)
+    limits = Limits(Options(timeout=100.0, grace=10.0))
     limits.begin()
     began_at = limits.began_at
     assert limits.deadline() == began_at + 100.0
@@ -233,7 +234,7 @@ def test_without_limits_there_is_no_deadline() -> None:
 
 
 def test_each_document_has_its_time_and_its_reason() -> None:
-    limits = Limits(timeout=100.0, grace=10.0)
+    limits = Limits(Options(timeout=100.0, grace=10.0))
     limits.begin()
     assert limits.reason() is None
     limits.began_at -= 100.0
@@ -381,8 +382,9 @@ def test_in_a_thread_a_time_out_does_not_end_the_process() -> None:
     script = """
 import threading, time
 from queuedriver.driving.limits import Limits
+from queuedriver.options import Options
 def drive():
-    limits = Limits(timeout=0.01)
+    limits = Limits(Options(timeout=0.01))
     limits.begin()
     limits.run(time.sleep, 0.1)
     assert limits.reason() == "timeout"
@@ -399,6 +401,7 @@ def test_a_child_that_the_users_code_forks_ends_when_it_is_told_to() -> None:
     script = """
 import os, signal, sys, time
 from queuedriver.driving.limits import Limits
+from queuedriver.options import Options
 
 def work():
     pid = os.fork()
@@ -409,7 +412,7 @@ def work():
     os.kill(pid, signal.SIGTERM)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
-limits = Limits(timeout=600.0)
+limits = Limits(Options(timeout=600.0))
 limits.install()
 limits.begin()
 assert limits.run(work) == -signal.SIGTERM
@@ -437,7 +440,7 @@ def dumping(tmp_path: Path) -> Iterator[FileIO]:
 
 def test_without_a_time_out_or_a_place_to_write_there_is_no_hard_limit(tmp_path: Path) -> None:
     with dumping(tmp_path) as dump:
-        for limits in (Limits(timeout=None, dump=dump), Limits(timeout=1.0)):
+        for limits in (Limits(Options(timeout=None), dump=dump), Limits(Options(timeout=1.0))):
             limits.begin()
             assert limits.hard is None
             assert limits._hard_until == 0.0
@@ -446,7 +449,7 @@ def test_without_a_time_out_or_a_place_to_write_there_is_no_hard_limit(tmp_path:
 
 def test_the_hard_limit_is_armed_anew_only_when_less_than_it_remains(tmp_path: Path) -> None:
     with dumping(tmp_path) as dump:
-        limits = Limits(timeout=100.0, hard_after=100.0, dump=dump)
+        limits = Limits(Options(timeout=100.0, hard_after=100.0), dump=dump)
         assert limits.hard == 200.0
         limits.begin()
         first = limits._hard_until
@@ -470,6 +473,7 @@ _HUNG = """
 import collections, itertools, sys, time
 from io import FileIO
 from queuedriver.driving.limits import Limits
+from queuedriver.options import Options
 
 def hold_the_gil(seconds):
     # In C, which looks for no signal and lets no other thread run.
@@ -484,7 +488,7 @@ def swallow(seconds):
             pass
 
 with FileIO(sys.argv[1], "w") as dump:
-    limits = Limits(timeout=0.1, hard_after=0.2, dump=dump)
+    limits = Limits(Options(timeout=0.1, hard_after=0.2), dump=dump)
     limits.install()
     print("begins", flush=True)
     limits.begin()
@@ -517,8 +521,9 @@ def test_a_driver_that_is_idle_is_not_a_hung_one(tmp_path: Path) -> None:
 import sys, time
 from io import FileIO
 from queuedriver.driving.limits import Limits
+from queuedriver.options import Options
 with FileIO(sys.argv[1], "w") as dump:
-    limits = Limits(timeout=0.05, hard_after=0.05, dump=dump)
+    limits = Limits(Options(timeout=0.05, hard_after=0.05), dump=dump)
     limits.begin()
     limits.idle()
     time.sleep(0.4)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.claims.picking import Pass
 from queuedriver.driving.plan import (
     DRAIN_POLL,
     DRAINED_AFTER,
@@ -30,6 +31,8 @@ from queuedriver.driving.plan import (
 )
 
 NOW = 1000.0
+# What others have claimed.
+ONE, TWO = Pass(working=1), Pass(working=2)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +40,9 @@ NOW = 1000.0
     [
         # There is work.
         (Seen(candidate=True), WORK),
-        (Seen(candidate=True, unfinished=9, done=True, drain=True), WORK),
+        (Seen(candidate=True, passed=Pass(ready=9), done=True, drain=True), WORK),
         (Seen(candidate=True, empty_for=9.0, done=True), WORK),
-        (Seen(candidate=True, only_later=True, unfinished=1, drain=True), WORK),
+        (Seen(candidate=True, passed=Pass(later=1), drain=True), WORK),
         # There is work, and no room.
         (Seen(candidate=True, full="out is full"), Wait(SHORTEST_BLOCK, "out is full", "blocked")),
         (
@@ -87,34 +90,43 @@ NOW = 1000.0
             Quit("done", "the queue is done and drained"),
         ),
         # There is some, and it is others'.
-        (Seen(unfinished=1), Wait(SHORTEST_NAP, "other drivers have the rest")),
-        (Seen(unfinished=1, rest="no worker is there"), Wait(SHORTEST_NAP, "no worker is there")),
+        (Seen(passed=ONE), Wait(SHORTEST_NAP, "other drivers have the rest")),
+        (
+            Seen(passed=ONE, rest="no worker is there"),
+            Wait(SHORTEST_NAP, "no worker is there"),
+        ),
         # Whatever seemed to wait.
         (
             Seen(rest="no worker is there", drain=True, empty_for=DRAINED_AFTER),
             Quit("drained", "the queue is drained"),
         ),
-        (Seen(unfinished=1, done=True), Wait(SHORTEST_NAP, "other drivers have the rest")),
-        (Seen(unfinished=1, drain=True), Wait(SHORTEST_NAP, "other drivers have the rest")),
         (
-            Seen(unfinished=1, left=True, idle_turns=9),
+            Seen(passed=ONE, done=True),
+            Wait(SHORTEST_NAP, "other drivers have the rest"),
+        ),
+        (
+            Seen(passed=ONE, drain=True),
+            Wait(SHORTEST_NAP, "other drivers have the rest"),
+        ),
+        (
+            Seen(passed=Pass(ready=1, left=1), idle_turns=9),
             Wait(SHORTEST_NAP, "left to the drivers whose share it is"),
         ),
         # There is some, and it is not due.
         (
-            Seen(unfinished=1, only_later=True, next_due=1060, now=NOW, idle_turns=20),
+            Seen(passed=Pass(later=1, next_due=1060), now=NOW, idle_turns=20),
             Wait(LONGEST_POLL, "nothing is due yet"),
         ),
         (
-            Seen(unfinished=1, only_later=True, next_due=1002, now=NOW, idle_turns=20),
+            Seen(passed=Pass(later=1, next_due=1002), now=NOW, idle_turns=20),
             Wait(2.0, "nothing is due yet"),
         ),
         (
-            Seen(unfinished=1, only_later=True, next_due=999, now=NOW, idle_turns=20),
+            Seen(passed=Pass(later=1, next_due=999), now=NOW, idle_turns=20),
             Wait(SHORTEST_POLL, "nothing is due yet"),
         ),
         (
-            Seen(unfinished=1, only_later=True, next_due=1060, now=NOW, drain=True),
+            Seen(passed=Pass(later=1, next_due=1060), now=NOW, drain=True),
             Quit("later", "only documents that are not due yet are left", 75),
         ),
         # Paused, in trouble, leaving.
@@ -146,11 +158,14 @@ _RANKS: list[tuple[dict[str, Any], type[Decision]]] = [
 
 def test_a_drain_ends_when_nobody_can_recover_what_is_left() -> None:
     why = "1 claim cannot be recovered: run queuedriver check"
-    stuck = Seen(unfinished=1, stuck=1, drain=True)
+    stuck = Seen(passed=ONE, stuck=1, drain=True)
     assert plan(stuck) == Quit("blocked", why, exit_code=75)
-    assert plan(Seen(unfinished=3, stuck=1, later=2, drain=True)) == plan(stuck)
+    assert plan(Seen(passed=Pass(working=1, later=2), stuck=1, drain=True)) == plan(stuck)
     # Others may have the rest; and who is not asked to drain waits, and says why.
-    for seen in (Seen(unfinished=2, stuck=1, drain=True), Seen(unfinished=1, stuck=1)):
+    for seen in (
+        Seen(passed=TWO, stuck=1, drain=True),
+        Seen(passed=ONE, stuck=1),
+    ):
         waits = plan(seen)
         assert isinstance(waits, Wait)
         assert waits.why == why
@@ -169,9 +184,15 @@ def test_leaving_goes_before_trouble_before_pausing_before_work_before_the_end(
 seens = st.builds(
     Seen,
     candidate=st.booleans(),
-    unfinished=st.integers(0, 3),
-    only_later=st.booleans(),
-    next_due=st.integers(0, 2000),
+    passed=st.builds(
+        Pass,
+        ready=st.integers(0, 1),
+        working=st.integers(0, 1),
+        later=st.integers(0, 2),
+        next_due=st.integers(0, 2000),
+        left=st.integers(0, 1),
+        refused=st.integers(0, 1),
+    ),
     empty_for=st.sampled_from([-1.0, 0.0, DRAINED_AFTER, 9.0]),
     done=st.booleans(),
     paused=st.booleans(),
@@ -183,7 +204,6 @@ seens = st.builds(
     drain=st.booleans(),
     idle_turns=st.integers(0, 100_000),
     hinted=st.booleans(),
-    left=st.booleans(),
     now=st.just(NOW),
 )
 
@@ -194,7 +214,7 @@ def test_no_wait_is_for_nothing_nor_for_ever(seen: Seen) -> None:
     if isinstance(decision, Wait):
         assert SHORTEST_NAP <= decision.seconds <= LONGEST_TROUBLE
         assert decision.why
-        if seen.hinted and not seen.trouble and not seen.only_later:
+        if seen.hinted and not seen.trouble and not seen.passed.only_later:
             assert decision.seconds <= HINTED_LOOK
 
 
@@ -213,7 +233,7 @@ def test_a_driver_that_was_not_asked_to_leaves_a_queue_only_when_it_may(seen: Se
         assert not seen.paused
         if decision.word in ("done", "drained"):
             assert seen.empty_for >= DRAINED_AFTER
-            assert not seen.unfinished
+            assert not seen.passed.unfinished
             assert decision.exit_code == 0
         else:
             assert seen.drain
@@ -225,9 +245,9 @@ def test_a_driver_that_was_not_asked_to_leaves_a_queue_only_when_it_may(seen: Se
     [
         ({}, LONGEST_POLL),
         ({"hinted": True}, HINTED_LOOK),
-        ({"unfinished": 1}, LONGEST_POLL),
-        ({"unfinished": 1, "drain": True}, DRAIN_POLL),
-        ({"unfinished": 1, "done": True}, DRAIN_POLL),
+        ({"passed": ONE}, LONGEST_POLL),
+        ({"passed": ONE, "drain": True}, DRAIN_POLL),
+        ({"passed": ONE, "done": True}, DRAIN_POLL),
         ({"paused": True}, LONGEST_POLL),
         ({"candidate": True, "full": "out is full"}, LONGEST_POLL),
     ],

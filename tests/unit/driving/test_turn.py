@@ -15,23 +15,20 @@ import pytest
 from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.document import Document
-from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import CRASHED, Observer
+from queuedriver.claims.liveness import CRASHED
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver, Turns
 from queuedriver.driving.life import Left
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
-from queuedriver.driving.setup import Opened
 from queuedriver.errors import ConfigError, NotFound, PermanentError, TryLater
-from queuedriver.format.records import Counters, Registration
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import CallProcessor
 from queuedriver.processors.command import CommandProcessor
 from tests.faults import by_steps
-from tests.openings import registrations
+from tests.openings import opened_with, registrations
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -63,15 +60,13 @@ class Bank:
     def __init__(self, bench: "Bench", function: Callable[..., Any], batch: int = 1) -> None:
         self.directory = Ailing.open(bench.directory("in").path)
         self.queue = queue = bench.open(directory=self.directory)
-        found = Opened([queue], queue.targets, queue.mint, Observer(), {}, ())
-        registration = Registration(id="d", salt="5a17", identity=found.observer.me, started_at=0.0)
-        beats = Heartbeat(registration, [queue.drivers], lambda: ("busy", "", Counters()))
+        found = opened_with(queue)
         self.limits = Limits()
         self.tally = Tally()
         self.batch = batch
         options = Options(batch=batch, poll=True)
         processor = CallProcessor(function)
-        self.turns = Turns(found, processor, beats, self.limits, self.tally, options)
+        self.turns = Turns(found, processor, self.limits, self.tally, options)
 
     def work(self, docid: str = "doc") -> None:
         if self.batch > 1:
