@@ -9,6 +9,7 @@
     reload-<serial>              once: read the pipeline's file again
     hosts/<host>.json            what the watchdog of that host says of itself
     logs/<host>/, events/        what it keeps on its host, copied here
+    history/<host>/              what its stages did (operators/history.py)
 
 What the command line does is here too: each of its moves writes or removes one of these. Each
 number has a file of its own, so that two people who change two of them at one moment do not undo
@@ -46,7 +47,8 @@ QUIT = names.QUIT
 HOSTS = "hosts"
 LOGS = "logs"
 EVENTS = "events"
-OUR_DIRECTORIES = (HOSTS, LOGS, EVENTS)
+HISTORY = "history"
+OUR_DIRECTORIES = (HOSTS, LOGS, EVENTS, HISTORY)
 # Random digits by which the root is known again.
 LANDMARK = "landmark"
 NOW = "now"

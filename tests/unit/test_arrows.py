@@ -21,6 +21,7 @@ WATCHDOG = Path(watchdogd.__file__).parent
 PURE = {
     "queuedriver.errors",
     "queuedriver.format.names",
+    "queuedriver.driving.buckets",
     "queuedriver.driving.plan",
     "queuedriver.driving.time_left",
     "queuedriver.claims.outcomes",
@@ -34,6 +35,8 @@ PURE = {
     "watchdogd.pipeline.problems",
     "watchdogd.pipeline.drawing",
     "watchdogd.balance",
+    "watchdogd.operators",
+    "watchdogd.operators.forecast",
     "watchdogd.programs",
     "watchdogd.queues",
     "watchdogd.policy",

@@ -2,5 +2,7 @@
 
 hosts      a pipeline that commands are about, and its watchdogs, by what each said last
 view       what can be known of it at one moment; everything that shows it counts by this one look
+history    what each stage did in the last hours and days, as the watchdogs write it down
+forecast   whether what waits in a stage gets less, and when it will be through; pure
 sentences  what must be said of it before any number, and what to type then; pure
 """

@@ -218,6 +218,7 @@ def tidy(root: str, there: Collection[str], now: float) -> None:
         (control.HOSTS, HOUR),
         (control.EVENTS, _WEEK),
         (control.LOGS, _WEEK),
+        (control.HISTORY, _WEEK),
         (LOGS, _WEEK),
     ):
         with closing(_subdirectory(root, place)) as directory:

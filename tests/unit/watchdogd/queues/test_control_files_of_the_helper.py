@@ -173,7 +173,7 @@ def put_quit(directory: Directory) -> tuple[int, int]:
 def remove_quit(directory: Directory, mark: tuple[int, int], observer: Observer) -> bool:
     """Remove it as the helper of rose does; return whether it is gone, with nothing left aside."""
     control_files.remove_outdated_quit(directory, "rose", mark, observer)
-    left = set(directory.names()) - {"events", "hosts", "landmark", "logs"}
+    left = set(directory.names()) - {"events", "history", "hosts", "landmark", "logs"}
     assert left <= {"QUIT"}
     return not left
 

@@ -51,7 +51,13 @@ def pipeline(site: Site, *stages: Stage) -> Pipeline:
 
 def test_root_is_made_at_the_start_and_known_again(site: Site) -> None:
     site.ground().check()
-    assert sorted(os.listdir(site.root / ".watchdogd")) == ["events", "hosts", "landmark", "logs"]
+    assert sorted(os.listdir(site.root / ".watchdogd")) == [
+        "events",
+        "history",
+        "hosts",
+        "landmark",
+        "logs",
+    ]
     first = site.landmark()
     assert len(first) == 16
     ground = site.ground(fresh=False)

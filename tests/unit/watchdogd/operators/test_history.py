@@ -1,0 +1,210 @@
+"""History is a ring of fixed size: what was written is read again, and where nobody wrote is a
+gap."""
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.buckets import BOUNDS, BUCKETS, Counting, Durations, quantile
+from watchdogd.operators.history import (
+    COARSE,
+    FINE,
+    KEPT,
+    SIZE,
+    Counted,
+    Sample,
+    Writer,
+    finest,
+    read,
+)
+
+# A whole minute, long after the epoch.
+START = 1_900_000_020.0
+
+
+def durations(*seconds: float) -> Durations:
+    counting = Counting()
+    counting.add(seconds)
+    return Durations(tuple(counting.counts), counting.total)
+
+
+class Host:
+    """A writer of one host, and what the drivers of its only stage have counted."""
+
+    def __init__(self, root: Path, name: str = "rose") -> None:
+        (root / ".watchdogd").mkdir(exist_ok=True)
+        self.root, self.name = root, name
+        self.writer, self.counted, self.began_at = Writer(name), Counted(), START
+
+    def turn(
+        self, at: float, done: int = 0, failed: int = 0, took: float = 1.0, **more: int
+    ) -> None:
+        """Have so much happen until an instant, and be asked to write then."""
+        counted, services = self.counted, durations(*[took] * done)
+        self.counted = Counted(
+            counted.documents + done,
+            counted.failed + failed,
+            counted.discarded,
+            counted.waits.plus(durations(*[took / 10] * (done + failed))),
+            counted.services.plus(services),
+        )
+        if self.writer.is_due(at):
+            with closing(Directory.open(self.root / ".watchdogd")) as control:
+                sample = Sample(self.counted, **more)
+                self.writer.write(control, {"parse": sample}, at, self.began_at)
+
+    @property
+    def ring(self) -> Path:
+        return self.root / ".watchdogd" / "history" / self.name / "parse.ring"
+
+
+def test_what_was_written_is_read_again_with_its_rates_and_durations(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.turn(START)
+    host.turn(START + 10, done=20, failed=10, took=3.0, waiting=7, working=2, drivers=4)
+    before, moment = read(str(tmp_path), "parse", START, START + 10, FINE)
+    assert before is None
+    assert moment is not None
+    assert (moment.at, moment.seconds) == (START + 10, 10.0)
+    assert (moment.done, moment.failed, moment.discarded) == (2.0, 1.0, 0.0)
+    assert (moment.waiting, moment.working, moment.drivers) == (7, 2, 4)
+    # As near as their buckets tell: from 2.5 to 5, and from 0.25 to 0.5 seconds.
+    assert moment.service(0.5) == pytest.approx(3.75)
+    assert moment.service(0.95) == pytest.approx(4.875)
+    assert moment.wait(0.5) == pytest.approx(0.375)
+
+
+def test_nothing_done_is_a_zero_and_nobody_there_is_a_gap(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    for second in (0, 10, 20, 30):
+        host.turn(START + second, waiting=3)
+    # Another watchdog, of which nobody knows since when it counts.
+    host.writer = Writer("rose")
+    host.turn(START + 300)
+    host.turn(START + 310, done=1)
+    found = read(str(tmp_path), "parse", START + 10, START + 310, FINE)
+    assert [one is None for one in found] == [False] * 3 + [True] * 27 + [False]
+    assert all(one.done == 0 and one.wait(0.5) is None for one in found[:3] if one)
+
+
+def test_counts_that_begin_anew_are_no_negative_rates(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.turn(START, done=500)
+    host.turn(START + 10, done=500)
+    host.counted = Counted()
+    host.turn(START + 20, done=5)
+    host.turn(START + 30, done=5)
+    found = read(str(tmp_path), "parse", START + 10, START + 30, FINE)
+    assert [one and one.done for one in found] == [50.0, None, 0.5]
+
+
+def test_hosts_are_summed_and_what_waits_counts_once(tmp_path: Path) -> None:
+    for name, done, took in (("rose", 10, 1.0), ("fern", 30, 100.0)):
+        host = Host(tmp_path, name)
+        host.turn(START)
+        host.turn(START + 10, done=done, took=took, waiting=40, working=5, drivers=2)
+    moment = read(str(tmp_path), "parse", START, START + 10, FINE)[-1]
+    assert moment is not None
+    assert (moment.done, moment.waiting, moment.working, moment.drivers) == (4.0, 40, 5, 4)
+    # Of the four documents three took long.
+    assert (moment.service(0.24) or 0) <= 1.0
+    assert (moment.service(0.5) or 0) > 60.0
+
+
+def test_watchdog_that_was_slow_leaves_no_gap_and_its_rate_is_right(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.turn(START)
+    host.turn(START + 10, done=10)
+    host.turn(START + 40, done=60)
+    found = read(str(tmp_path), "parse", START + 10, START + 40, FINE)
+    assert [one and one.done for one in found] == [1.0, 2.0, 2.0, 2.0]
+
+
+def test_ring_keeps_its_size_and_the_latest_records(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    end = START + KEPT[FINE] * 2
+    for second in range(0, KEPT[FINE] * 2 + 1, FINE):
+        host.turn(START + second, done=second // 3600)
+    assert host.ring.stat().st_size <= SIZE < 800_000
+    found = read(str(tmp_path), "parse", end - KEPT[FINE] + FINE, end, FINE)
+    assert len(found) == KEPT[FINE] / FINE
+    assert [one and one.done for one in found[:-1:360]] == [0.6, 0.7, 0.8, 0.9, 1.0, 1.1]
+    # What its place was taken of is not there, and not something else.
+    older = read(str(tmp_path), "parse", START, end - KEPT[FINE] - FINE, FINE)
+    assert set(older) == {None}
+    by_minute = read(str(tmp_path), "parse", START + COARSE, end, COARSE)
+    assert None not in by_minute
+
+
+def test_day_of_one_stage_is_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it begins near the end of the ring."""
+    host = Host(tmp_path)
+    until = START + 10 * 86400
+    host.began_at = until - 86400
+    for second in range(0, 86401, COARSE):
+        host.turn(until - 86400 + second, done=6)
+    reads, pread = list[int](), os.pread
+
+    def noted(fd: int, size: int, offset: int) -> bytes:
+        reads.append(size)
+        return pread(fd, size, offset)
+
+    monkeypatch.setattr(os, "pread", noted)
+    for shift in (0, 3600):
+        found = read(str(tmp_path), "parse", until - 86400 + shift, until, COARSE)
+        assert sum(one is not None for one in found) >= 1440 - shift // COARSE
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100, b"watchdogd history 9\n".ljust(64, b"\0")])
+def test_file_that_is_no_ring_is_replaced(content: bytes, tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.ring.parent.mkdir(parents=True)
+    host.ring.write_bytes(content)
+    host.turn(START)
+    host.turn(START + 10, done=1)
+    assert read(str(tmp_path), "parse", START + 10, START + 10, FINE)[0] is not None
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff" * 5000, os.urandom(300_000)])
+def test_ring_with_anything_in_it_is_read_without_an_error(data: bytes, tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.turn(START)
+    with open(host.ring, "r+b") as file:
+        file.seek(64)
+        file.write(data)
+    for step in (FINE, COARSE):
+        assert len(read(str(tmp_path), "parse", START, START + 600, step)) == 600 // step + 1
+
+
+def test_where_nothing_was_ever_written_all_is_a_gap(tmp_path: Path) -> None:
+    assert read(str(tmp_path), "parse", START, START + 30, FINE) == [None] * 4
+    Host(tmp_path).turn(START)
+    assert read(str(tmp_path), "other", START, START + 30, FINE) == [None] * 4
+    (tmp_path / ".watchdogd" / "history" / "stray").touch()
+    assert read(str(tmp_path), "parse", START + 30, START, FINE) == []
+
+
+def test_finest_is_what_is_kept_for_so_long() -> None:
+    assert finest(START - 6 * 3600, START) == FINE
+    assert finest(START - 6 * 3600 - 1, START) == COARSE
+
+
+# Buckets
+
+
+def test_quantile_lies_in_its_bucket() -> None:
+    assert quantile(durations(0.06, 0.06, 0.3, 20.0).counts, 0.5) == pytest.approx(0.1)
+    assert quantile(durations(*[0.06] * 99, 20.0).counts, 0.95) == pytest.approx(0.098, abs=0.001)
+    assert quantile((0,) * BUCKETS, 0.5) is None
+    # Longer than all bounds.
+    assert quantile(durations(1e6).counts, 0.5) == BOUNDS[-1]
+
+
+def test_duration_as_long_as_a_bound_is_within_it() -> None:
+    """As in Prometheus: le."""
+    assert durations(*BOUNDS).counts == (*[1] * len(BOUNDS), 0)
+    assert durations(2.0, 0.5).total == 2_500_000_000

@@ -1,0 +1,301 @@
+"""What each stage did, as its watchdogs wrote it down: a file of fixed size a stage and host.
+
+    <root>/.watchdogd/history/<host>/<stage>.ring
+        64 bytes       which format this is
+        2,160 records  one each 10 s, of the last 6 hours
+        10,080         one each minute, of the last 7 days
+
+A record has 64 bytes, and its place is its time: that of a later round takes the place of an
+earlier one, and its instant tells the two apart. So there is no index that a crash could leave
+wrong, a period is one read, and where nobody wrote there is a gap, and no zero. Rates and durations
+are of one host, and are summed; what waits is seen by all hosts alike, and counts once.
+"""
+
+import math
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import NamedTuple
+
+from queuedriver.disk.filesystem import Directory, open_fd, regular_size
+from queuedriver.driving.buckets import BUCKETS, Durations, quantile
+from watchdogd.control import CONTROL, HISTORY, host_file
+
+SUFFIX = ".ring"
+# Seconds from one record to the next, and for how long they are kept.
+FINE, COARSE = 10, 60
+KEPT = {FINE: 6 * 3600, COARSE: 7 * 86400}
+_MAGIC = b"watchdogd history 1\n".ljust(64, b"\0")
+# When, of how many seconds; documents done, attempts failed, documents discarded; waiting, at hand,
+# drivers; and which share of documents waited, and took, how long, in parts of 255.
+_RECORD = struct.Struct(f"<If5IH{BUCKETS}s{BUCKETS}s")
+_ALL = 255
+_MOST, _MOST_DRIVERS = (1 << 32) - 1, (1 << 16) - 1
+# One record may tell of so many seconds before it, in which its watchdog was slow: looks at queues
+# that take long are made each half a minute.
+_SLOW = 45.0
+# No pipeline runs on more hosts.
+_MOST_HOSTS = 1000
+
+
+def _records(step: int) -> int:
+    return KEPT[step] // step
+
+
+def _starts_at(step: int) -> int:
+    """Return where the records of so many seconds begin, in bytes."""
+    return len(_MAGIC) + (_RECORD.size * _records(FINE) if step == COARSE else 0)
+
+
+SIZE = _starts_at(COARSE) + _RECORD.size * _records(COARSE)
+
+
+class Counted(NamedTuple):
+    """What the drivers of a stage on one host have counted since its watchdog runs."""
+
+    documents: int = 0
+    failed: int = 0
+    discarded: int = 0
+    waits: Durations = Durations()
+    services: Durations = Durations()
+
+    def minus(self, other: "Counted") -> "Counted":
+        return Counted(
+            self.documents - other.documents,
+            self.failed - other.failed,
+            self.discarded - other.discarded,
+            self.waits.minus(other.waits),
+            self.services.minus(other.services),
+        )
+
+
+class Sample(NamedTuple):
+    """A stage on one host at one moment."""
+
+    counted: Counted
+    waiting: int = 0
+    working: int = 0
+    drivers: int = 0
+
+
+class Moment(NamedTuple):
+    """What a stage did until an instant: on one host, or on several together."""
+
+    # In seconds since the epoch; and of how many seconds it tells.
+    at: float
+    seconds: float
+    # Documents done, attempts that failed, documents discarded; per second.
+    done: float
+    failed: float
+    discarded: float
+    # Documents that wait, and that are at hand, on all hosts; and drivers.
+    waiting: int
+    working: int
+    drivers: int
+    # Documents per second by how long they had waited, and by how long they took.
+    waits: tuple[float, ...]
+    services: tuple[float, ...]
+
+    def wait(self, share: float) -> float | None:
+        """Return the seconds within which this share of documents was claimed; None of none."""
+        return quantile(self.waits, share)
+
+    def service(self, share: float) -> float | None:
+        """Return the seconds within which this share of documents was done; None of none."""
+        return quantile(self.services, share)
+
+    def plus(self, other: "Moment") -> "Moment":
+        """Return this moment on several hosts."""
+        return Moment(
+            max(self.at, other.at),
+            max(self.seconds, other.seconds),
+            self.done + other.done,
+            self.failed + other.failed,
+            self.discarded + other.discarded,
+            # Each looked at it a little before or after the other.
+            max(self.waiting, other.waiting),
+            max(self.working, other.working),
+            self.drivers + other.drivers,
+            tuple(map(float.__add__, self.waits, other.waits)),
+            tuple(map(float.__add__, self.services, other.services)),
+        )
+
+
+# Pure
+
+
+def finest(since: float, now: float) -> int:
+    """Return the seconds from one moment to the next that are kept for so long."""
+    return FINE if now - since <= KEPT[FINE] else COARSE
+
+
+def _packed(at: float, seconds: float, done: Counted, sample: Sample) -> bytes:
+    """Return a record of what was counted in so many seconds."""
+    numbers = done.documents, done.failed, done.discarded, sample.waiting, sample.working
+    return _RECORD.pack(
+        int(at),
+        seconds,
+        *(max(0, min(number, _MOST)) for number in numbers),
+        min(sample.drivers, _MOST_DRIVERS),
+        _shares(done.waits.counts),
+        _shares(done.services.counts),
+    )
+
+
+def _shares(counts: Sequence[int]) -> bytes:
+    every = sum(counts)
+    return bytes(max(0, round(_ALL * one / every)) if every > 0 else 0 for one in counts)
+
+
+def _unpacked(fields: tuple[int, float, int, int, int, int, int, int, bytes, bytes]) -> Moment:
+    at, seconds, documents, failed, discarded, waiting, working, drivers, waits, services = fields
+    done, lost = documents / seconds, failed / seconds
+    return Moment(
+        at,
+        seconds,
+        done,
+        lost,
+        discarded / seconds,
+        waiting,
+        working,
+        drivers,
+        _spread(waits, done + lost),
+        _spread(services, done),
+    )
+
+
+def _spread(shares: bytes, rate: float) -> tuple[float, ...]:
+    """Return how much of a rate each bucket has."""
+    every = sum(shares) or 1
+    return tuple(share * rate / every for share in shares)
+
+
+# Write
+
+
+class Writer:
+    """Writes what the stages of one host do; all instants are in seconds since the epoch."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host_file(host)
+        # What each stage had counted when its last record of so many seconds was written.
+        self._before: dict[tuple[str, int], tuple[float, Counted]] = {}
+        self._written_at = dict.fromkeys(KEPT, -math.inf)
+
+    def is_due(self, now: float) -> bool:
+        """Tell whether there is something to write."""
+        return bool(self._due(now))
+
+    def _due(self, now: float) -> list[int]:
+        # Also when a clock was set back.
+        return [step for step, at in self._written_at.items() if now // step != at // step]
+
+    def write(
+        self, control: Directory, samples: Mapping[str, Sample], now: float, began_at: float
+    ) -> None:
+        """Append what is due to a control directory; the counts began with the watchdog. A crash
+        leaves a record out."""
+        due = self._due(now)
+        for step in due:
+            self._written_at[step] = now
+        inside = os.path.join(HISTORY, self._host)
+        with closing(control.subdirectory(inside, create=True)) as directory:
+            for stage, sample in samples.items():
+                records = [self._record(stage, sample, step, now, began_at) for step in due]
+                _write(directory, stage + SUFFIX, [one for one in records if one is not None])
+
+    def _record(
+        self, stage: str, sample: Sample, step: int, now: float, began_at: float
+    ) -> tuple[int, bytes] | None:
+        """Return where a record belongs, and the record; None while it is not known since when it
+        counts."""
+        recent = now - began_at <= step
+        at, before = self._before.get((stage, step), (began_at, Counted() if recent else None))
+        self._before[stage, step] = now, sample.counted
+        if before is None or now <= at:
+            return None
+        done = sample.counted.minus(before)
+        if done.documents < 0 or done.failed < 0:
+            # Another watchdog counts from the beginning.
+            return None
+        place = _starts_at(step) + int(now // step) % _records(step) * _RECORD.size
+        return place, _packed(now, now - at, done, sample)
+
+
+def _write(directory: Directory, name: str, records: Sequence[tuple[int, bytes]]) -> None:
+    """Write records to their places; what is there and is no ring is replaced."""
+    with open_fd(_open_ring(directory, name)) as fd:
+        for place, record in records:
+            os.pwrite(fd, record, place)
+
+
+def _open_ring(directory: Directory, name: str) -> int:
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with suppress(FileNotFoundError):
+        fd = os.open(name, flags, dir_fd=directory.fd)
+        if os.pread(fd, len(_MAGIC), 0) == _MAGIC:
+            return fd
+        os.close(fd)
+    # It grows as places in it are written.
+    directory.write_aside(name, _MAGIC)
+    return os.open(name, flags, dir_fd=directory.fd)
+
+
+# Read
+
+
+def read(root: str, stage: str, since: float, until: float, step: int) -> list[Moment | None]:
+    """Return what a stage of the pipeline with this root did on all hosts: one moment for each
+    `step` (FINE or COARSE) from `since` to `until`, None where nobody wrote."""
+    first, last = int(since // step), int(until // step)
+    found: list[Moment | None] = [None] * max(0, last - first + 1)
+    try:
+        directory = Directory.open(os.path.join(root, CONTROL, HISTORY), inside=2)
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    with closing(directory):
+        for _, host in zip(range(_MOST_HOSTS), directory.names(), strict=False):
+            for slot, moment in _of_host(directory, f"{host}/{stage}{SUFFIX}", first, last, step):
+                before = found[slot - first]
+                found[slot - first] = moment if before is None else before.plus(moment)
+    return found
+
+
+def _of_host(
+    directory: Directory, name: str, first: int, last: int, step: int
+) -> Iterator[tuple[int, Moment]]:
+    """Yield the moments of one ring, each for every slot that it tells of."""
+    try:
+        fd = directory.open_read(name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with open_fd(fd):
+        first = max(first, last - _records(step) + 1)
+        if first > last or regular_size(fd) is None:
+            return
+        data = _read_slots(fd, first, last, step)
+    reached = first
+    for fields in _RECORD.iter_unpack(data):
+        at, seconds = fields[:2]
+        slot = at // step
+        if not (reached <= slot <= last and seconds > 0):
+            # Of another round, or never written.
+            continue
+        moment = _unpacked(fields)
+        begins = slot if seconds > _SLOW + step else int((at - seconds) // step) + 1
+        for each in range(max(reached, min(slot, begins)), slot + 1):
+            yield each, moment
+        reached = slot + 1
+
+
+def _read_slots(fd: int, first: int, last: int, step: int) -> bytes:
+    """Return the records at the places of these slots, in the order of time, by one read."""
+    count, size = _records(step), _RECORD.size
+    begin, wanted = first % count, last - first + 1
+    if begin + wanted <= count:
+        data = os.pread(fd, wanted * size, _starts_at(step) + begin * size)
+    else:
+        every = os.pread(fd, count * size, _starts_at(step)).ljust(count * size, b"\0")
+        data = every[begin * size :] + every[: (begin + wanted - count) * size]
+    return data[: len(data) // size * size]
