@@ -32,10 +32,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from queuedriver.disk.filesystem import open_fd
 from queuedriver.disk.processes import process_ticks, signal_name
 from watchdogd.launch import launch
 from watchdogd.linux import is_readable
-from watchdogd.logs import opened_log
+from watchdogd.logs import open_log
 
 if TYPE_CHECKING:
     import psutil
@@ -312,7 +313,7 @@ class Children:
             self._warden_at = now + _WARDEN_EVERY
             said = (str(os.getpid()), begin_of_lives(), local)
             argv = (sys.executable, "-P", "-m", "watchdogd.programs.warden", *said)
-            with opened_log(os.path.join(local, "warden.log"), _LOG_SIZE, 1) as log:
+            with open_fd(open_log(os.path.join(local, "warden.log"), _LOG_SIZE, 1)) as log:
                 self._warden = self.start(argv, os.environ, output=log)
         return self._warden_at
 

@@ -23,6 +23,8 @@ DIRECTORY = "orders"
 # Bytes of one message to a template: half of what a socket holds by default, and far more than an
 # order has.
 LIMIT = 100_000
+# What is its watchdog's own business. Of how long it loads only a server is told.
+_OWN = {"drivers", "memory", "memory_per_driver", "cpus", "max_unhealthy", "trial_every", "slurm"}
 # Its watchdog lets it go before, if it is there: when nobody is, nothing is to wait for ever.
 _LINGER = 3600.0
 
@@ -35,33 +37,26 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     # Where the pipeline's file is: modules and relative commands are found there.
     directory: str
-    kind: str
-    work: str | tuple[str, ...]
-    preload: bool | str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    options: Options
-    # Seconds that a server may load; of others 0.
-    startup_timeout: float
-    # What its environment has besides the watchdog's own.
-    env: dict[str, str]
+    # Queues by their paths; and what only concerns the watchdog left at its default.
+    stage: Stage
     board: str
     log: str
-    log_size: int
-    log_keep: int
     # The watchdog's pid; 0: outlive it.
     parent: int
-    # Where a broker listens; and of a worker the protocol and the address of its broker.
-    listen: tuple[str, ...] = ()
-    worker: str = ""
-    connect: str = ""
+    # Until when it may be there, in seconds since the epoch; None: for ever.
+    until: float | None = None
     # The request by which the driver before it was replaced; empty: none.
     restart: str = ""
 
     @property
+    def options(self) -> Options:
+        """Return how it drives."""
+        return msgspec.structs.replace(self.stage.options(), linger=_LINGER, until=self.until)
+
+    @property
     def settled(self) -> tuple[object, ...]:
         """Return what all drivers of a queue must agree on."""
-        said = {**msgspec.structs.asdict(self.options), "outputs": self.outputs}
+        said = {**msgspec.structs.asdict(self.options), "outputs": self.stage.outputs}
         return tuple(said[name] for name in Settings.__struct_fields__)
 
 
@@ -144,30 +139,28 @@ class StageOrders:
 
     def of(self, number: int, restart: str = "") -> Order:
         """Return the order of the driver in this slot, which was restarted by this request."""
-        stage, pipeline = self.stage, self.pipeline
-        driver, name = driver_id(self._host, stage.name, number), short_name(stage.name, number)
+        stage = self.stage.name
+        driver, name = driver_id(self._host, stage, number), short_name(stage, number)
         return Order(
             id=driver,
             name=name,
-            directory=pipeline.directory,
-            kind=stage.kind,
-            work=stage.work,
-            listen=stage.listen,
-            worker=stage.worker,
-            connect=stage.connect,
-            preload=stage.preload,
-            inputs=tuple(pipeline.path(queue) for queue in stage.inputs),
-            outputs=tuple(pipeline.path(queue) for queue in stage.outputs),
-            options=msgspec.structs.replace(stage.options(), linger=_LINGER, until=self._until),
-            startup_timeout=stage.startup_timeout if stage.kind == "server" else 0.0,
-            env=self._environment,
+            directory=self.pipeline.directory,
+            stage=self._told,
             board=board_path(self._local, driver),
             log=log_path(self._local, name),
-            log_size=stage.log_size,
-            log_keep=stage.log_keep,
-            parent=0 if pipeline.adopt else os.getpid(),
+            parent=0 if self.pipeline.adopt else os.getpid(),
+            until=self._until,
             restart=restart or self.restart,
         )
+
+    @property
+    def _told(self) -> Stage:
+        """Return what a driver has to know of the stage."""
+        stage, path = self.stage, self.pipeline.path
+        own = _OWN if stage.kind == "server" else {*_OWN, "startup_timeout"}
+        told = {name: getattr(stage, name) for name in Stage.__struct_fields__ if name not in own}
+        told |= {name: tuple(map(path, told[name])) for name in ("inputs", "outputs")}
+        return Stage(**told | {"env": self._environment, "timeout": stage.options().timeout})
 
     @property
     def load(self) -> Load | None:

@@ -39,33 +39,6 @@ _SEND_AGAIN = 0.05
 _FIXED = ("root", "adopt")
 
 
-class Rereading:
-    """The pipeline's file, read again: the latest reading that was asked for, and its answer."""
-
-    def __init__(self) -> None:
-        # What came of it, until somebody takes that.
-        self.read: Read | None = None
-        # The number of the reading whose answer is wanted; 0: of none.
-        self.wanted = 0
-        self._count = 0
-
-    def begin(self) -> int:
-        """Want another reading, and no answer to those before; return its number."""
-        self._count += 1
-        self.wanted = self._count
-        return self.wanted
-
-    def take(self, read: Read) -> None:
-        """Take an answer, if it is to the latest."""
-        if read.number == self.wanted:
-            self.read, self.wanted = read, 0
-
-    def give_up(self, words: str) -> None:
-        """Take it that there will be no answer."""
-        if self.wanted:
-            self.take(Read(number=self.wanted, error=words))
-
-
 class Helper:
     """The helper at hand, and those left behind; what they have seen, and what is told of it. All
     instants are monotonic, and arguments."""
@@ -98,8 +71,11 @@ class Helper:
         self._may_start_at = -math.inf
         self._listened_at = -math.inf
         self._left: list[Child] = []
-        # The pipeline's file, as it is read again.
-        self.rereading = Rereading()
+        # The number of the latest reading of the pipeline's file, whether its answer is still to
+        # come, and that answer, until somebody takes it.
+        self._readings = 0
+        self._is_reading = False
+        self._read: Read | None = None
 
     @property
     def pid(self) -> int:
@@ -144,8 +120,8 @@ class Helper:
         # What it finds missing of these went away.
         made = tuple(self.view.queues) or self.brief.made
         self._line.send(replace(self.brief, made=made, parent=os.getpid()))
-        if self.rereading.wanted:
-            self.ask(Errands(read=self.rereading.wanted))
+        if self._is_reading:
+            self.ask(Errands(read=self._readings))
 
     def abandon(self) -> None:
         """Leave the helper at hand behind, if there is one: killed, and not waited for."""
@@ -156,7 +132,8 @@ class Helper:
         self._process.send(signal.SIGKILL)
         self._left.append(self._process)
         self._line = self._process = None
-        self.rereading.give_up(f"{self.brief.pipeline.file} cannot be read: no answer")
+        words = f"{self.brief.pipeline.file} cannot be read: no answer"
+        self._note_read(Read(number=self._readings, error=words))
 
     def lost(self, now: float) -> bool:
         """Tell whether there is no helper, or it has been silent for too long."""
@@ -245,7 +222,7 @@ class Helper:
         if message.note:
             self._say("note", message.note)
         if message.read is not None:
-            self.rereading.take(message.read)
+            self._note_read(message.read)
         if (one := message.recovered) is not None:
             what = f"{format_count(one.claims, 'claim')} of {one.queue}"
             gone = "".join(f"; {docid!r} is discarded" for docid in one.discarded)
@@ -272,11 +249,18 @@ class Helper:
     def read_again(self) -> None:
         """Have the pipeline's file read. One that is being read is read again: it may have changed
         since."""
-        self.ask(Errands(read=self.rereading.begin()))
+        self._readings += 1
+        self._is_reading = True
+        self.ask(Errands(read=self._readings))
+
+    def _note_read(self, read: Read) -> None:
+        # Of a file that was read again meanwhile, the latest answer is wanted.
+        if self._is_reading and read.number == self._readings:
+            self._is_reading, self._read = False, read
 
     def take_read(self) -> Read | None:
         """Return once what came of reading the file; None while nothing has."""
-        read, self.rereading.read = self.rereading.read, None
+        read, self._read = self._read, None
         if read is None or read.pipeline is None:
             return read
         for key in _FIXED:

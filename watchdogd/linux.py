@@ -12,7 +12,8 @@ import os
 import select
 import signal
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from functools import cache
+
+from queuedriver.disk.filesystem import libc
 
 # From linux/prctl.h.
 _SET_PDEATHSIG = 1
@@ -76,7 +77,7 @@ def set_name(name: str) -> None:
 def change_environment(name: str, value: str) -> None:
     """Give a variable of this process another value of the same length; in `/proc/self/environ`
     too, which shows the memory that the process began with."""
-    getenv = _libc().getenv
+    getenv = libc().getenv
     getenv.restype = ctypes.c_void_p
     before, now = os.environb.get(os.fsencode(name), b""), os.fsencode(value)
     if len(before) == len(now) and (at := getenv(os.fsencode(name))):
@@ -118,7 +119,7 @@ def collapse_memory() -> None:
     except OSError:
         # A kernel without huge pages, or without /proc.
         return
-    madvise = _libc().madvise
+    madvise = libc().madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for start, size in found:
         # What cannot be done, for want of contiguous memory or in an older kernel, need not be.
@@ -143,11 +144,6 @@ def filled(smaps: Iterable[str], huge: int) -> Iterator[tuple[int, int]]:
 
 def _prctl(option: int, argument: int | bytes) -> None:
     word = argument if isinstance(argument, bytes) else ctypes.c_ulong(argument)
-    if _libc().prctl(option, word, *(ctypes.c_ulong(0),) * 3):
+    if libc().prctl(option, word, *(ctypes.c_ulong(0),) * 3):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)

@@ -11,7 +11,6 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Iterator
 from typing import TextIO
 
 from queuedriver.disk.filesystem import regular_size
@@ -28,16 +27,6 @@ def open_log(path: str, size: int, keep: int) -> int:
         return fd
     os.close(fd)
     return _open_file(path)
-
-
-@contextlib.contextmanager
-def opened_log(path: str, size: int, keep: int) -> Iterator[int]:
-    """Have a log open to append to."""
-    fd = open_log(path, size, keep)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _open_file(path: str) -> int:

@@ -252,7 +252,7 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
     """Return what a watchdog knew when it began: after an error the rest may be what is wrong."""
     pipeline = watchdog.pipeline
     return HostReport(
-        host=watchdog.host,
+        host=watchdog.context.host,
         pid=os.getpid(),
         identity=watchdog.identity,
         started_at=watchdog.started_at,
@@ -262,7 +262,7 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
         pipeline=pipeline.file,
         name=pipeline.name,
         root=pipeline.root,
-        local=watchdog.local,
+        local=watchdog.context.local,
         state="stopped",
         crash=crash,
     )

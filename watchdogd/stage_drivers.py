@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from queuedriver.disk.filesystem import open_fd
 from queuedriver.driving.live_status import Board, Totals
 from queuedriver.driving.time_left import OUT_OF_TIME
 from queuedriver.errors import BUG, LATER, ConfigError
@@ -22,7 +23,7 @@ from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
 from watchdogd.driver_orders import Order, StageOrders, encode, keep, read
 from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
-from watchdogd.logs import opened_log
+from watchdogd.logs import open_log
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import CRASH_LOOPED, HUNG, hard_limit, is_degraded, leaves_within
 from watchdogd.queue_view import QueueView
@@ -389,8 +390,8 @@ class StageDrivers:
 
 def _begin(children: Children, order: Order) -> Child:
     # The last word is for people who list processes.
-    argv, environ = (*COMMAND, order.name), {**os.environ, **order.env}
-    with opened_log(order.log, order.log_size, order.log_keep) as log:
+    argv, environ = (*COMMAND, order.name), {**os.environ, **order.stage.env}
+    with open_fd(open_log(order.log, order.stage.log_size, order.stage.log_keep)) as log:
         return children.start(argv, environ, order=encode(order), output=log)
 
 

@@ -32,7 +32,6 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from queuedriver.claims.liveness import identify
-from watchdogd.children import Children
 from watchdogd.drain import Drain
 from watchdogd.events import Events
 from watchdogd.helper import Helper
@@ -66,33 +65,28 @@ class Supervisor:
     def __init__(
         self,
         pipeline: Pipeline,
-        host: str,
-        local: str,
-        children: Children,
+        context: Context,
         helper: Helper,
         events: Events,
         signals: Signals,
         notifier: Notifier,
         *,
         drain: bool = False,
-        until: float | None = None,
     ) -> None:
-        self.host = host
-        self.local = local
+        self.context = context
         self.identity = identify(os.getpid())
         self.started_at = time.time()
         # How many reports it has saved.
         self.beat = 0
         self.helper = helper
-        self._context = Context(host, local, helper.view, events.say, children, until)
-        self.stages = Stages(pipeline, self._context)
-        if (before := last_report(local)) is not None:
+        self.stages = Stages(pipeline, context)
+        if (before := last_report(context.local)) is not None:
             self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
         self.drain = Drain() if drain else None
         self.reload = Reload()
         # Told of each turn of the loop.
         self.watch: Callable[[Supervisor, float], None] = lambda _, __: None
-        self._children = children
+        self._children = context.children
         self._events = events
         self._signals = signals
         self._notifier = notifier
@@ -122,7 +116,7 @@ class Supervisor:
     @property
     def _over(self) -> bool:
         through = bool(self.drain) and self.stages.done
-        return (self._context.leaving or through) and self.stages.settled
+        return (self.context.leaving or through) and self.stages.settled
 
     def _turn(self, now: float) -> float:
         """Look at everything and act; return when to come back at the latest."""
@@ -169,7 +163,7 @@ class Supervisor:
             if (mark := self._requests.outdated_quit) is not None:
                 self.helper.ask(Errands(outdated_quit=mark))
             if self.drain and self.drain.see(self.stages, view.trouble, now):
-                self._context.finished = True
+                self.context.finished = True
                 self._leave()
         if self.helper.answered(now):
             # A service that waits for its file system has been started all the same.
@@ -188,7 +182,7 @@ class Supervisor:
 
     def _guard(self, now: float) -> float:
         # Drivers that may outlive their watchdog need nobody who ends them.
-        return math.inf if self.pipeline.adopt else self._children.guard(self.local, now)
+        return math.inf if self.pipeline.adopt else self._children.guard(self.context.local, now)
 
     # Wishes
 
@@ -237,17 +231,17 @@ class Supervisor:
 
     def _read_again(self, now: float, *serials: str) -> None:
         # Else nothing is started any more, by this file or by another.
-        if not self._context.leaving:
+        if not self.context.leaving:
             self._notifier.reloading(now)
             self.reload.ask(*serials)
             self.helper.read_again()
 
     def _leave(self, why: str = "") -> None:
         """Let each driver finish what it has at hand, stages from the first to the last."""
-        if self._context.leaving:
+        if self.context.leaving:
             return
         # Stages from the first to the last.
-        self._context.leaving = True
+        self.context.leaving = True
         self._notifier.stopping()
         self._notifier.extend(leaving_takes(self.stages.alive))
         if why:
@@ -260,7 +254,7 @@ class Supervisor:
         """Start, ask and end drivers."""
         elapsed, self._turned_at = now - self._turned_at, now
         due = self.stages.turn(now, elapsed, self.helper.well(now))
-        if self.drain and not self._context.leaving and (hopeless := self.stages.hopeless):
+        if self.drain and not self.context.leaving and (hopeless := self.stages.hopeless):
             # There is no use in waiting for a stage that can never go on by itself.
             self.drain.hopeless = hopeless
             self._leave("a stage cannot go on")
@@ -284,7 +278,7 @@ class Supervisor:
     @property
     def state(self) -> State:
         """Return its own state in a word."""
-        if self._context.leaving:
+        if self.context.leaving:
             return "stopping"
         if self.helper.was_well is False:
             return "waiting-fs"

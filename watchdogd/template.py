@@ -18,13 +18,14 @@ from contextlib import suppress
 
 import msgspec
 
+from queuedriver.disk.filesystem import open_fd
 from queuedriver.errors import BUG, LATER
 from queuedriver.format.records import decode_by
 from watchdogd.children import Child, Children, Exit
 from watchdogd.driver_ids import load_name, log_path
 from watchdogd.driver_orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
 from watchdogd.linux import with_huge_pages
-from watchdogd.logs import opened_log
+from watchdogd.logs import open_log
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import START_UP, Life, Past, remember
 
@@ -286,7 +287,7 @@ class Templates:
     def _begin(self, load: Load, stage: Stage, now: float) -> None:
         self.leave(now)
         path = log_path(self._local, load_name(stage.name))
-        with opened_log(path, stage.log_size, stage.log_keep) as log:
+        with open_fd(open_log(path, stage.log_size, stage.log_keep)) as log:
             self.template = Template(load, self._children, now, log)
 
     def leave(self, now: float) -> None:

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from queuedriver.disk.processes import process_ticks
 from queuedriver.driving.live_status import Board
-from queuedriver.options import Options
 from tests.integration.preloaded import COMMAND, Watch, load_of
 from tests.waiting import until
 from watchdogd import linux, template
@@ -698,18 +697,16 @@ def test_driver_from_a_template_takes_documents_through(stage: Stage) -> None:
         id="here-parse-1",
         name="parse-1",
         directory=str(stage.directory),
-        kind="call",
-        work="model:process",
-        inputs=(str(stage.directory / "in"),),
-        outputs=(str(stage.directory / "out"),),
-        options=Options(),
-        startup_timeout=0.0,
-        preload=True,
-        env={},
+        stage=PipelineStage(
+            name="parse",
+            kind="call",
+            work="model:process",
+            inputs=(str(stage.directory / "in"),),
+            outputs=(str(stage.directory / "out"),),
+            preload=True,
+        ),
         board=board,
         log=str(stage.directory / "parse-1.log"),
-        log_size=1_000_000,
-        log_keep=1,
         parent=os.getpid(),
     )
     children = Children()

@@ -24,6 +24,7 @@ from watchdogd.helper_process import HelperProcess
 from watchdogd.lock import only_one, refuse_another
 from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
+from watchdogd.stage_drivers import Context
 from watchdogd.stages import LAST_COMMANDS
 from watchdogd.supervisor import Supervisor
 from watchdogd.systemd import Notifier
@@ -61,18 +62,8 @@ def watch(
         signals = Signals()
         signals.install()
         notifier = Notifier(os.environ, os.getpid())
-        watchdog = Supervisor(
-            pipeline,
-            host,
-            local,
-            children,
-            helper,
-            events,
-            signals,
-            notifier,
-            drain=drain,
-            until=until,
-        )
+        context = Context(host, local, helper.view, events.say, children, until)
+        watchdog = Supervisor(pipeline, context, helper, events, signals, notifier, drain=drain)
         watchdog.reload.notes = found.notes
         watchdog.watch = _onlooker(watchdog, progress, children)
         try:
@@ -113,13 +104,13 @@ def _onlooker(
     watchdog: Supervisor, progress: Progress, children: Children
 ) -> Callable[[Supervisor, float], None]:
     """Return what looks on at each turn; of an element of Slurm's, its attendant is kept, too."""
-    pipeline = watchdog.pipeline
+    pipeline, host, local = watchdog.pipeline, watchdog.context.host, watchdog.context.local
     if pipeline.slurm is None or "SLURM_JOB_ID" not in os.environ:
         return progress
     from watchdogd.cli.unit import program
     from watchdogd.slurm.attendance import Attendance, post_of
 
-    post = post_of(pipeline.file, watchdog.host, watchdog.local, program(), os.environ)
+    post = post_of(pipeline.file, host, local, program(), os.environ)
     attendance = Attendance(post, children)
 
     def look_on(watchdog: Supervisor, now: float) -> None:

@@ -13,14 +13,15 @@ from watchdogd.driver_orders import Order
 
 def deal(order: Order, board: Board, say: Callable[[str], None]) -> Left:
     """Deal the documents of a stage until told to leave; return how it left."""
-    settings = settings_of(str(order.work)).BrokerSettings(
-        input=order.inputs[0],
-        outputs=order.outputs,
-        listen=order.listen,
+    stage, options = order.stage, order.options
+    settings = settings_of(str(stage.work)).BrokerSettings(
+        input=stage.inputs[0],
+        outputs=stage.outputs,
+        listen=stage.listen,
         id=order.id,
         # A worker may have a document for so long; what the broker does with it takes no time.
-        options=replace(order.options, timeout=None),
-        job_timeout=order.options.timeout,
+        options=replace(options, timeout=None),
+        job_timeout=options.timeout,
     )
     broker = doors.broker(settings.check(), say, board=board)
     try:

@@ -58,7 +58,7 @@ def live(order: Order, processor: Processor | None = None) -> int:
     board = Board.open(order.board)
     shared = 0 if processor is None else resident_memory()
     board.sign(os.getpid(), process_ticks(os.getpid()) or 0, shared)
-    rotator = Rotator(order.log, order.log_size, order.log_keep)
+    rotator = Rotator(order.log, order.stage.log_size, order.stage.log_keep)
     rotator.take_over()
     threading.Thread(target=_rotate, args=(rotator,), name="log", daemon=True).start()
     try:
@@ -79,32 +79,26 @@ def live(order: Order, processor: Processor | None = None) -> int:
 
 def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
     loading.enter(order.directory)
-    if order.kind == "broker":
+    stage, options = order.stage, order.options
+    if stage.kind == "broker":
         # Most stages have none, and load nothing of a network.
         from watchdogd.programs.broker import deal
 
         return deal(order, board, _say)
-    options = order.options
     if processor is not None and options.max_memory:
         # What it shares with the others is not of its making.
         largest = options.max_memory + resident_memory()
         options = msgspec.structs.replace(options, max_memory=largest)
     if processor is None:
         processor = make(
-            order.kind, order.work, said=order.kind, start_timeout=order.startup_timeout
+            stage.kind, stage.work, said=stage.kind, start_timeout=stage.startup_timeout
         )
-    if order.worker:
+    if stage.worker:
         from watchdogd.programs.worker import work
 
-        return work(msgspec.structs.replace(order, options=options), board, processor, _say)
-    driver = Driver(
-        order.inputs,
-        processor,
-        order.outputs,
-        id=order.id,
-        options=options,
-        board=board,
-    )
+        return work(stage, options, board, processor, _say)
+    inputs, outputs = stage.inputs, stage.outputs
+    driver = Driver(inputs, processor, outputs, id=order.id, options=options, board=board)
     driver.supervisor = order.parent
     try:
         return driver.run(last=True)

@@ -7,14 +7,17 @@ from queuedriver.doors.settings import settings_of
 from queuedriver.driving.life import Left
 from queuedriver.driving.live_status import Board
 from queuedriver.format.records import Counters
+from queuedriver.options import Options
 from queuedriver.processors.base import Processor
-from watchdogd.driver_orders import Order
+from watchdogd.pipeline.model import Stage
 
 
-def work(order: Order, board: Board, processor: Processor, say: Callable[[str], None]) -> Left:
+def work(
+    stage: Stage, options: Options, board: Board, processor: Processor, say: Callable[[str], None]
+) -> Left:
     """Process what the broker of a stage deals until told to leave; return how it left."""
-    kind = settings_of(order.worker).WorkerSettings
-    settings = kind(broker=order.connect, options=order.options).check()
+    kind = settings_of(stage.worker).WorkerSettings
+    settings = kind(broker=stage.connect, options=options).check()
     leave = worker.work(settings, processor, say, board)
     word = "later" if leave.exit_code else "quit"
     board.left(word, leave.why, leave.exit_code)

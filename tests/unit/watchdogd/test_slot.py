@@ -424,7 +424,7 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
         ({}, False),
         # Replaced once by a request of an operator: that is no reason to do so again.
         ({"restart": "r1"}, False),
-        ({"work": "other:f"}, True),
+        ({"stage": replace(STAGE, work="other:f")}, True),
         ({"parent": 4711}, True),
     ],
 )
