@@ -19,7 +19,6 @@ helper_process   how one begins: before all else, for it takes its time to load
 connection       either end of the socket to it
 helper_messages  what the two tell each other
 queue_view       what is known of the queues from one look to the next
-stage_inputs     what is known of the input queues of one stage
 stage_words      a stage in a word, for the watchdog and for `status`
 usage            what drivers take with all that they have started
 pipeline_reader  the pipeline's file, read again

@@ -1,12 +1,32 @@
-"""What is known of the queues from one look to the next, and what was discarded since. Pure.
+"""What is known of the queues from one look to the next, of all and of those of one stage; and what
+was discarded since. Pure.
 
 Stages and the supervisor ask it. A helper that was started amid trouble has seen nothing yet: what
 those before it saw stands until it has. Nothing counts before a look that met no trouble.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from watchdogd.helper_messages import Controls, Look, QueueSeen, Usage
+
+
+class StageInputs:
+    """The input queues of one stage at one look. None counts as empty before all were seen."""
+
+    def __init__(self, names: Sequence[str], queues: Mapping[str, QueueSeen]) -> None:
+        # In the order of the file; None: not seen yet, as after a reload.
+        self.seen = [queues.get(name) for name in names]
+        known = [one for one in self.seen if one is not None]
+        all_known = 0 < len(known) == len(names)
+        # Without any item; the same for the second time; and closed besides.
+        self.empty = all_known and not any(one.unfinished for one in known)
+        self.drained = all_known and all(one.drained for one in known)
+        self.done = self.drained and all(one.done for one in known)
+        # The first that documents came into after it was closed; empty: none.
+        late = (name for name, one in zip(names, self.seen, strict=True) if one and one.late)
+        self.late = next(late, "")
+        # Documents that wait and may be claimed, and those at hand.
+        self.backlog = sum(one.working + (0 if one.paused else one.waiting) for one in known)
 
 
 class QueueView:
@@ -26,6 +46,14 @@ class QueueView:
         # The queues as they were at first.
         self.at_first: Mapping[str, QueueSeen] = {}
         self._discarded_at_first: dict[str, int] = {}
+        # What was asked of the latest look, by the names of the queues.
+        self._inputs: dict[tuple[str, ...], StageInputs] = {}
+
+    def inputs(self, names: tuple[str, ...]) -> StageInputs:
+        """Return what is known of these queues, from which one stage takes."""
+        if names not in self._inputs:
+            self._inputs[names] = StageInputs(names, self.queues)
+        return self._inputs[names]
 
     def take(self, look: Look, now: float) -> dict[str, int]:
         """Take the latest look; return how many documents each queue has more in `discarded/`."""
@@ -34,6 +62,7 @@ class QueueView:
         if look.trouble and not self.known:
             return {}
         self.looked_at = now
+        self._inputs.clear()
         # Without trouble all was seen: what is missing then is not of the pipeline any more.
         self.queues = {**before, **look.queues} if look.trouble else look.queues
         self.controls = self.controls if look.controls is None else look.controls

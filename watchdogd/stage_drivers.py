@@ -26,10 +26,9 @@ from watchdogd.launch import code_of
 from watchdogd.logs import open_log
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import CRASH_LOOPED, HUNG, hard_limit, is_degraded, leaves_within
-from watchdogd.queue_view import QueueView
+from watchdogd.queue_view import QueueView, StageInputs
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import NO_USAGE, Slot
-from watchdogd.stage_inputs import StageInputs
 from watchdogd.stage_words import StageFacts, stage_facts
 from watchdogd.template import Templates
 from watchdogd.throughput import Deadline, Throughput
@@ -100,7 +99,6 @@ class StageDrivers:
         self.templates = Templates(self._orders.load, context.local, context.children)
         self.pace = Throughput()
         self._context = context
-        self._inputs = StageInputs((), {})
         # When there last was something to do or to come.
         self._not_done_at = 0.0
         self._unsettled_until = 0.0
@@ -162,10 +160,7 @@ class StageDrivers:
     @property
     def inputs(self) -> StageInputs:
         """Return what is known of its queues by now."""
-        names, queues = self._orders.stage.inputs, self._context.view.queues
-        if self._inputs.names is not names or self._inputs.queues is not queues:
-            self._inputs = StageInputs(names, queues)
-        return self._inputs
+        return self._context.view.inputs(self.stage.inputs)
 
     @property
     def done(self) -> bool:

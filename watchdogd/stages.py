@@ -14,10 +14,10 @@ from watchdogd.driver_ids import slots_with_boards
 from watchdogd.events import Kind
 from watchdogd.host import physical_memory, processors
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.queue_view import StageInputs
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
 from watchdogd.stage_drivers import Context, StageDrivers, Starts, ends_within
-from watchdogd.stage_inputs import StageInputs
 from watchdogd.template import CLEANING_TAKES
 from watchdogd.throughput import Throughput
 

@@ -34,7 +34,7 @@ from watchdogd.pipeline.problems import (
     nearest,
     places,
 )
-from watchdogd.pipeline.schema import KINDS, MEANT, SHARED_KEYS, TABLES, kind_of
+from watchdogd.pipeline.schema import KINDS, MEANT, SHARED_KEYS, TABLES, Keys, kind_of
 
 # Where the documents of the first stage are, and all queues, unless the file says otherwise.
 FIRST_INPUT = "input"
@@ -259,9 +259,9 @@ def _pipeline(
     return pipeline
 
 
-def _table(found: Any, path: Path, problems: Problems) -> Table:
-    """Read each value of a table by its key."""
-    keys = TABLES[str(path[0])]
+def _table(found: Any, path: Path, problems: Problems, within: Keys | None = None) -> Table:
+    """Read each value of a table by its key; those of a table `within` another are given."""
+    keys = TABLES[str(path[0])] if within is None else within
     table = Table(path, problems)
     if not _is(dict, found, path, problems):
         # Of all its keys nothing is known, and of none of them more is to be said.
@@ -269,10 +269,18 @@ def _table(found: Any, path: Path, problems: Problems) -> Table:
         return table
     for key, value in found.items():
         if key not in keys:
+            table.bad.add(key)
             _add_stranger((*path, key), value, keys, problems)
             continue
+        if not callable(reader := keys[key]):
+            inner = _table(value, (*path, key), problems, reader)
+            if inner.bad:
+                table.bad.add(key)
+            else:
+                table.values[key] = inner.values
+            continue
         try:
-            table.values[key] = keys[key](value)
+            table.values[key] = reader(value)
         except Wrong as wrong:
             table.bad.add(key)
             for one in (wrong, *wrong.others):
@@ -284,9 +292,9 @@ def _is(kind: type, found: Any, path: Path, problems: Problems) -> bool:
     """Tell whether a table, or a list of them, is what it is to be; add it when it is not."""
     if isinstance(found, kind):
         return True
-    name = str(path[0])
+    name = "stage.slurm" if path[2:] else str(path[0])
     keys = f"the keys of each {name.rstrip('s')}" if name in ("stage", "hosts") else "its keys"
-    right = f"right would be {_HEADERS[name]} above {keys}"
+    right = f"right would be {_HEADERS.get(name, f'[{name}]')} above {keys}"
     if path == ("stage",) and isinstance(found, dict):
         problems.add(path, "[stage] is one table, and not one of many", right)
     else:
@@ -318,7 +326,7 @@ def _add_stranger(path: Path, value: Any, known: Iterable[str], problems: Proble
     homes = [
         header
         for table, header in _HEADERS.items()
-        if table not in ("hosts", path[0]) and key in TABLES[table]
+        if table != "hosts" and TABLES[table] is not known and key in TABLES[table]
     ]
     if near:
         right = f"right would be {shown[near]}"

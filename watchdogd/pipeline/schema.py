@@ -21,6 +21,8 @@ from watchdogd.pipeline.model import EVENT_FIELDS, MAX_DRIVERS, MAX_STAGE_NAME, 
 from watchdogd.pipeline.problems import NOTHING, Wrong, nearest
 
 Reader = Callable[[Any], Any]
+# The keys of a table; that of a table within it has keys of its own.
+Keys = Mapping[str, "Reader | Keys"]
 
 # What a file system takes as one name, in bytes.
 _MAX_NAME = 255
@@ -406,25 +408,6 @@ def _further_word(value: Any) -> str:
     return word
 
 
-def _stage_slurm(value: Any) -> dict[str, Any]:
-    """Read what a stage says of Slurm: what is read is what it says itself."""
-    _expect("a table", value, 'right would be [stage.slurm] above per = "driver"')
-    keys = {**SLURM_KEYS, "per": _choice("node", "driver")}
-    mistakes = []
-    for key in value.keys() - keys.keys():
-        near = nearest(key, keys)
-        right = f"right would be {near}" if near else f"known are {', '.join(keys)}"
-        mistakes.append(Wrong(NOTHING, "is no key that is known here", right, (key,)))
-    found: dict[str, Any] = {}
-    for key in (key for key in value if key in keys):
-        try:
-            found |= _each([(key, value[key])], keys[key])
-        except Wrong as wrong:
-            mistakes += [wrong, *wrong.others]
-    _raise_all(mistakes)
-    return found
-
-
 # What each script says by itself, or what would make another one of it.
 _OURS_IN_SCRIPTS = {
     *("--array", "-a", "--job-name", "-J", "--comment", "--output", "-o", "--error", "-e"),
@@ -464,7 +447,7 @@ def _option(kind: Any, said: Said) -> Reader:
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # What each stage says for itself. In a pipeline `publish` and `archive` are of one stage.
-_OWN_KEYS: dict[str, Reader] = {
+_OWN_KEYS: dict[str, Reader | Keys] = {
     "name": stage_name,
     "input": _several(queue, "parsed", 1),
     "output": _several(queue, "parsed"),
@@ -479,7 +462,7 @@ _OWN_KEYS: dict[str, Reader] = {
     "memory_per_driver": _optional(_size(zero=True)),
     "publish": _publish,
     "archive": _optional(_text("archive/parsed")),
-    "slurm": _stage_slurm,
+    "slurm": {**SLURM_KEYS, "per": _choice("node", "driver")},
 }
 # What [pipeline] may say, too, for all stages that do not.
 SHARED_KEYS: dict[str, Reader] = {
@@ -514,7 +497,7 @@ HOST_KEYS: dict[str, Reader] = {
     "rebalance_every": _duration(),
 }
 # Each table of the file with its keys; of `hosts`, those of each host.
-TABLES: dict[str, Mapping[str, Reader]] = {
+TABLES: dict[str, Keys] = {
     "pipeline": PIPELINE_KEYS,
     "stage": STAGE_KEYS,
     "host": HOST_KEYS,

@@ -17,7 +17,6 @@ if __name__ == "__main__":
 
 import contextlib
 import fcntl
-import math
 import os
 import signal
 import time
@@ -36,7 +35,6 @@ from watchdogd.helper_messages import (
     Errands,
     Look,
     Message,
-    Usage,
     understood,
 )
 from watchdogd.helper_process import open_helper_log
@@ -48,6 +46,7 @@ from watchdogd.queues.log_copies import Copies
 from watchdogd.queues.recovery import Recovery
 from watchdogd.queues.root import REMOVED, Root
 from watchdogd.report_file import read_saved
+from watchdogd.usage import Meter
 
 _SOCKET, _STDERR = 0, 2
 # Seconds of silence after which it is time to say that we live, while idle.
@@ -66,46 +65,6 @@ _EXPIRE_EVERY = 60.0
 _TOGETHER = 0.25
 # How soon it is seen that the pipeline's file was read, in seconds.
 _SOON = 0.1
-# From one look through all processes of the host to the next, in seconds, and while there is
-# nothing to do for the drivers; and at least so many times what it takes of a processor.
-_MEASURE_EVERY = 5.0
-_MEASURE_IDLE_EVERY = 60.0
-_MEASURE_WORTH = 500
-
-
-def _measure(drivers: tuple[int, ...]) -> dict[int, Usage]:
-    # Nothing to wait for before there is a driver.
-    from watchdogd.usage import usage_of
-
-    return usage_of(drivers)
-
-
-class Meter:
-    """Measures what the drivers take, now and then; `now` is monotonic."""
-
-    def __init__(self, measure: Callable[[tuple[int, ...]], dict[int, Usage]] = _measure) -> None:
-        self.drivers: tuple[int, ...] = ()
-        self._measure = measure
-        # What was measured, when, of whom, and how long it took.
-        self._usage: dict[int, Usage] = {}
-        self._at = -math.inf
-        self._of: tuple[int, ...] = ()
-        self._took = 0.0
-        # Seconds to the next time.
-        self._pause = 0.0
-
-    def read(self, now: float, *, idle: bool) -> dict[int, Usage]:
-        """Return what the drivers took when they were last measured. While they are `idle`, that is
-        less and less often."""
-        if not idle or self.drivers != self._of:
-            self._pause = _MEASURE_EVERY
-        if self.drivers and now - self._at >= max(self._pause, _MEASURE_WORTH * self._took):
-            began_at = time.process_time()
-            self._usage = self._measure(self.drivers)
-            self._took = time.process_time() - began_at
-            self._at, self._of = now, self.drivers
-            self._pause = min(2 * self._pause, _MEASURE_IDLE_EVERY)
-        return self._usage
 
 
 class Chore:

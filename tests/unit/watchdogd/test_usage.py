@@ -9,8 +9,7 @@ import pytest
 
 from tests.waiting import until
 from watchdogd.helper_messages import Usage
-from watchdogd.programs.io_helper import Meter
-from watchdogd.usage import usage_of
+from watchdogd.usage import Meter, usage_of
 
 # Starts a program that takes so many bytes and some time, and waits.
 _DRIVER = '''
