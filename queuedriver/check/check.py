@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from queuedriver.check.files import Finding, Look
-from queuedriver.check.rules import Repairs, find_all, judge_item
+from queuedriver.check.rules import FINDERS, Repairs, judge_item
 from queuedriver.claims.liveness import Observer
 from queuedriver.operating.queue import Queue
 
@@ -58,7 +58,8 @@ def repair(queue: Queue, *, clock: Callable[[], float] = time.time, pause: float
 
 
 def _look(queue: Queue, observer: Observer, clock: Callable[[], float]) -> list[Finding]:
-    return find_all(Look(queue, observer, clock(), judge_item))
+    look = Look(queue, observer, clock(), judge_item)
+    return [Finding(*found) for find in FINDERS for found in find(look)]
 
 
 def _key(finding: Finding) -> tuple[str, str]:

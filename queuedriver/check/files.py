@@ -34,7 +34,7 @@ SETTLED = 3600.0
 _Record = TypeVar("_Record")
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True):
     """Something that is not as it should be."""
 
     rule: str

@@ -19,15 +19,7 @@ from queuedriver.claims.attempts import ATTEMPTS, attempts_in, attempts_of, inte
 from queuedriver.claims.charging import charge
 from queuedriver.claims.handoff import CLAIMS, ORPHANS, planned_by
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import (
-    DRIVERS,
-    EXPIRY,
-    GONE,
-    Observer,
-    Owner,
-    registered_id,
-    registration_name,
-)
+from queuedriver.claims.liveness import DRIVERS, EXPIRY, Observer, Owner, registered_id
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory, make_directory
 from queuedriver.disk.upstreams import FEEDS, Feed
@@ -119,15 +111,6 @@ def finds(mends: dict[str, Mend]) -> Callable[[Find], Find]:
         return find
 
     return enter
-
-
-def find_all(look: Look) -> list[Finding]:
-    """Return all that is broken."""
-    return [
-        Finding(rule=rule, subject=subject, message=message, repair=repair)
-        for find in FINDERS
-        for rule, subject, message, repair in find(look)
-    ]
 
 
 # Repairs of several rules
@@ -289,7 +272,7 @@ def _claims(look: Look) -> Iterator[Found]:
         elif not owner.alive and (owner.verdict == "lost" or not _is_recovering(look, owner)):
             driver, _, salt = names.parse_token(token)
             life = "" if salt == owner.registration.salt else "an earlier life of "
-            message = f"claimed by {life}{driver}, which {GONE[owner.verdict]}"
+            message = f"claimed by {life}{driver}, which {owner.became}"
             repair = "publishes and finishes it" if committed else "takes it back"
             yield "dead-claim", path, message, repair
 
@@ -311,7 +294,7 @@ def _unfinished_output(look: Look) -> Iterator[Found]:
         owner = look.owner(one.item.token)
         gone = owner.registration is not None and not owner.alive
         if gone and one.item.token not in look.claims and not _is_recovering(look, owner):
-            message = f"an output that {owner.id} did not finish before it {GONE[owner.verdict]}"
+            message = f"an output that {owner.id} did not finish before it {owner.became}"
             yield "unfinished-output", one.path, message, "moves it to the orphans there"
 
 
@@ -450,22 +433,20 @@ def _leftovers(look: Look) -> Iterator[Found]:
 
 @finds({"damaged-registration": _to_orphans, "old-registration": _recover})
 def _registrations(look: Look) -> Iterator[Found]:
+    busy = {names.parse_token(token).driver for token in look.claims}
     for file in look.files[DRIVERS]:
         driver = registered_id(file.name)
-        if not driver or driver in look.known:
-            continue
-        said = look.read(file.path, Registration)
-        if isinstance(said, str) or said.id != driver:
-            why = said if isinstance(said, str) else f"it is of {said.id}"
-            message = f"no driver registered like this: {why}"
-            yield "damaged-registration", file.path, message, _ORPHANED
-    busy = {names.parse_token(token).driver for token in look.claims}
-    for one in look.known.values():
-        ago = look.beats_ago(one)
-        if not one.alive and ago > EXPIRY and one.id not in busy:
-            path = f"{names.PRIVATE}/{DRIVERS}/{registration_name(one.id)}"
-            message = f"{one.id} {GONE[one.verdict]} {format_duration(ago)} ago"
-            yield "old-registration", path, message, "removes it"
+        if (one := look.known.get(driver)) is not None:
+            ago = look.beats_ago(one)
+            if not one.alive and ago > EXPIRY and driver not in busy:
+                message = f"{driver} {one.became} {format_duration(ago)} ago"
+                yield "old-registration", file.path, message, "removes it"
+        elif driver:
+            said = look.read(file.path, Registration)
+            if isinstance(said, str) or said.id != driver:
+                why = said if isinstance(said, str) else f"it is of {said.id}"
+                message = f"no driver registered like this: {why}"
+                yield "damaged-registration", file.path, message, _ORPHANED
 
 
 def _remove_job(repairs: Repairs, path: str) -> None:

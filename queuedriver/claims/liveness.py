@@ -59,7 +59,7 @@ _NEIGHBOURS_EVERY = 60.0
 
 Verdict = Literal["alive", "left", "dead", "rebooted", "lost"]
 # What became of a driver, by its verdict.
-GONE = {
+_GONE = {
     "left": "left",
     "dead": "ended without a word",
     "rebooted": "went down with its host",
@@ -83,6 +83,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def alive(self) -> bool:
         return self.verdict == "alive"
+
+    @property
+    def became(self) -> str:
+        """Return what became of one that is not alive, in words."""
+        return _GONE[self.verdict]
 
     @property
     def host(self) -> str:

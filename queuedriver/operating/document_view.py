@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import msgspec
 
-from queuedriver.claims.liveness import GONE, Observer
+from queuedriver.claims.liveness import Observer
 from queuedriver.disk.journal import journal_path
 from queuedriver.errors import BadDocid, leads_nowhere
 from queuedriver.format import names
@@ -366,7 +366,7 @@ def _gone(seen: DocumentView) -> str:
     holder, registration = seen.holder, seen.holder.registration
     if registration is not None and seen.token and seen.token.salt != registration.salt:
         return f"an earlier life of {_on(holder)}"
-    return f"{_on(holder)}, which {GONE[holder.verdict]}"
+    return f"{_on(holder)}, which {holder.became}"
 
 
 def _recover(seen: DocumentView) -> str:

@@ -27,8 +27,6 @@ from queuedriver.driving.limits import Limits
 # How much of the end of stderr goes into a report, in bytes: more than a person reads, and no more
 # than memory and disk give away without noticing. It is also what a pipe holds.
 TAIL = 64 * 1024
-# Between TERM and KILL, in seconds: what supervisors of long standing give.
-GRACE = 5.0
 # One poll at most, in seconds: the system call takes milliseconds in an int.
 _LONGEST_POLL = 3600.0
 

@@ -30,7 +30,7 @@ from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import LATER, LATER_AFTER, ConfigError, Interrupted, TryLater
-from queuedriver.processors.child import GRACE, Ended, Stderr, Tail
+from queuedriver.processors.child import Ended, Stderr, Tail
 from queuedriver.processors.program import Program
 
 _DONE = 0
@@ -83,8 +83,8 @@ class Template:
 class CommandProcessor(Program):
     """Runs a command for each document."""
 
-    def __init__(self, command: str | Sequence[str], grace: float = GRACE) -> None:
-        super().__init__(command, grace)
+    def __init__(self, command: str | Sequence[str]) -> None:
+        super().__init__(command)
         self._template = Template(self.arguments)
         self.needs_output = bool(self._template.outputs)
 

@@ -31,12 +31,12 @@ class Program:
     """A processor that is a program: how it is found, how it is started, and how it failed."""
 
     writes_output = True
+    # From SIGTERM to SIGKILL, in seconds: what supervisors of long standing give.
+    grace = 5.0
 
-    def __init__(self, command: str | Sequence[str], grace: float) -> None:
+    def __init__(self, command: str | Sequence[str]) -> None:
         self.arguments = split_command(command)
         self.name = shlex.join(self.arguments)
-        # From SIGTERM to SIGKILL, in seconds.
-        self.grace = grace
 
     def start(self, marker: str) -> None:
         """Find the executable, and make the environment that its children get."""

@@ -34,7 +34,7 @@ from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
 from queuedriver.format.records import Failure
 from queuedriver.processors.answers import Answer, Fault, question
-from queuedriver.processors.child import GRACE, Ended, Tail
+from queuedriver.processors.child import Ended, Tail
 from queuedriver.processors.program import Program
 from queuedriver.processors.serving import RunningServer
 
@@ -45,13 +45,8 @@ START_TIMEOUT = 600.0
 class ServerProcessor(Program):
     """Hands each document to a program that stays."""
 
-    def __init__(
-        self,
-        command: str | Sequence[str],
-        start_timeout: float = START_TIMEOUT,
-        grace: float = GRACE,
-    ) -> None:
-        super().__init__(command, grace)
+    def __init__(self, command: str | Sequence[str], start_timeout: float = START_TIMEOUT) -> None:
+        super().__init__(command)
         self._start_timeout = start_timeout
         self._server: RunningServer | None = None
 

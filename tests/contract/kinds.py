@@ -69,11 +69,16 @@ def _call(batch: bool, queues: Sequence[str]) -> Processor:
 
 def _command(batch: bool, queues: Sequence[str]) -> Processor:
     outputs = [f"{{output:{queue}}}" for queue in queues]
-    return CommandProcessor([*PROGRAM, "{input}", "{attempt}", *outputs], grace=0.2)
+    return _impatient(CommandProcessor([*PROGRAM, "{input}", "{attempt}", *outputs]))
 
 
 def _server(batch: bool, queues: Sequence[str]) -> Processor:
-    return ServerProcessor([*PROGRAM, "--serve", *queues], grace=0.2)
+    return _impatient(ServerProcessor([*PROGRAM, "--serve", *queues]))
+
+
+def _impatient(processor: CommandProcessor | ServerProcessor) -> Processor:
+    processor.grace = 0.2
+    return processor
 
 
 KINDS = (Kind("call", _call), Kind("command", _command), Kind("server", _server))

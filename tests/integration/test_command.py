@@ -50,7 +50,8 @@ class Desk:
         return document, Outputs(docid, TOKEN, targets)
 
     def processor(self, command: str | Sequence[str], grace: float = 5.0) -> CommandProcessor:
-        processor = CommandProcessor(command, grace=grace)
+        processor = CommandProcessor(command)
+        processor.grace = grace
         self.processors.append(processor)
         processor.start(MARK)
         return processor

@@ -60,7 +60,8 @@ class Desk:
 
     def start(self, first: str = "", start_timeout: float = 600.0, grace: float = 5.0) -> None:
         command = [sys.executable, "-IS", str(self.root / "server.py"), str(self.root), first]
-        self.processor = ServerProcessor(command, start_timeout=start_timeout, grace=grace)
+        self.processor = ServerProcessor(command, start_timeout)
+        self.processor.grace = grace
         self.processor.start(MARK)
 
     def claim(self, orders: str, docid: str | None = None) -> tuple[Document, Outputs]:
