@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import msgspec
 
-from queuedriver.doors import door
+from queuedriver.doors.broker import Broker
 from queuedriver.doors.fuq.life import run_worker
 from queuedriver.doors.fuq.settings import BrokerSettings, WorkerSettings
 from queuedriver.errors import QueueError
@@ -72,7 +72,7 @@ class Process:
 def _broker(answer: Connection, asked: BrokerSettings) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
-        left = door.broker(asked, lambda words: None).run(last=True)
+        left = Broker(asked, lambda words: None).run(last=True)
     except QueueError as error:
         answer.send(str(error))
         sys.exit(error.exit_code)

@@ -12,7 +12,7 @@ from queuedriver.doors.fuq import settings as of_fuq
 from queuedriver.doors.pingpong import settings as of_pingpong
 from queuedriver.doors.roundrobin import settings as of_roundrobin
 from queuedriver.doors.scale0 import settings as of_scale0
-from queuedriver.doors.settings import ZmqBroker
+from queuedriver.doors.settings import AnyBroker
 from queuedriver.doors.transports.addresses import need_zmq
 
 _ends = exits(
@@ -62,16 +62,16 @@ def scale0(quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_scale0.Broker
     return _deal(settings_of(of_scale0.BrokerSettings, told), quiet)
 
 
-def _deal(settings: ZmqBroker | of_fuq.BrokerSettings, quiet: bool) -> int:
+def _deal(settings: AnyBroker, quiet: bool) -> int:
     """Deal until there is a reason to leave; return the exit code."""
-    from queuedriver.doors import door
+    from queuedriver.doors.broker import Broker
 
     def listening(endpoints: Sequence[str]) -> None:
         if not quiet:
             queues = ", ".join(escape_name(str(one.input)) for one in settings.services)
             say(f"{settings.protocol} over {queues} at {' '.join(endpoints)}; Ctrl-C to leave")
 
-    broker = door.broker(settings, say, listening)
+    broker = Broker(settings, say, listening)
     left = broker.run(last=program.ends_process)
     for words in broker.unnoted:
         say(words)

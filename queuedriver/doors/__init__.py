@@ -1,8 +1,7 @@
 """The front doors: brokers that deal documents of queues to workers which do not mount them, the
 workers, and the clients that ask.
 
-settings        what each is told: a struct is its command line
-door            a broker of each, put together
+settings        what each is told: a struct is its command line, and makes what it names
 broker          a driver whose work is done elsewhere: hear, deal, settle (read this first)
 service_queue   one service's queue: what waits in it, and how what was dealt ends
 requests        clients' requests and the answers to them, on disk

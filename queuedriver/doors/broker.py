@@ -23,10 +23,9 @@ from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import Observer
 from queuedriver.doors.conversation import PATIENCE, Conversation
 from queuedriver.doors.exchange import Exchange
-from queuedriver.doors.requests import Requests
-from queuedriver.doors.service_queue import Head, ServiceQueue
-from queuedriver.doors.settings import Service
-from queuedriver.doors.transports.base import MAX_MESSAGE, Transport
+from queuedriver.doors.service_queue import Head
+from queuedriver.doors.settings import AnyBroker
+from queuedriver.doors.transports.base import Listening, Transport
 from queuedriver.doors.words import (
     Asked,
     Effect,
@@ -47,7 +46,6 @@ from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.setup import Opened, Place, free_id, opened
 from queuedriver.driving.wake import Woken
 from queuedriver.format.records import Counters
-from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 
 # How much is done before the loop looks at what is not frames.
@@ -65,27 +63,18 @@ class Broker(Life):
 
     def __init__(
         self,
-        protocol: str,
-        services: Sequence[Service],
-        session: Callable[[str], Exchange[Any]],
-        transport: Callable[[], Transport],
-        *,
-        id: str | None = None,
-        options: Options | None = None,
-        max_message: int = MAX_MESSAGE,
-        level: int = 0,
+        told: AnyBroker,
         say: Callable[[str], None] = lambda words: None,
+        listening: Callable[[Sequence[str]], None] = lambda endpoints: None,
         board: Board | None = None,
     ) -> None:
-        super().__init__(options or Options(), board)
-        self._protocol = protocol
-        self._services = tuple(services)
-        self._session = session
-        self._transport = transport
-        self._wanted_id = id
-        self._max_message = max_message
-        self._level = level
+        """`listening` is told where it listens, once it does; a watchdog sees on the board what it
+        does."""
+        told.check_listen()
+        self.told = told.placed()
+        super().__init__(self.told.loop_options, board)
         self._say = say
+        self._listening = listening
 
     def run(self, *, last: bool = False) -> Left:
         """Deal until told to leave. QueueError when it cannot even start.
@@ -96,8 +85,9 @@ class Broker(Life):
             limits = Limits(msgspec.structs.replace(self.options, timeout=None), last=last)
             at_end.callback(limits.close)
             # First of all: an address that is taken is said before any queue is touched.
-            transport = self._transport()
+            transport = self.listen()
             at_end.callback(transport.close)
+            self._listening(transport.endpoints)
             found: list[Opened] = []
 
             def make_loop() -> BrokerLoop:
@@ -108,16 +98,17 @@ class Broker(Life):
 
     def _open(self, at_end: contextlib.ExitStack, found: list[Opened], limits: Limits) -> None:
         """Open, agree and register for every service: one driver, in one life, of them all."""
-        wanted, mint = self._wanted_id, None
-        if wanted is None and len(self._services) > 1:
+        wanted, mint = self.told.id, None
+        services = self.told.services
+        if wanted is None and len(services) > 1:
             with contextlib.ExitStack() as looked_at:
-                places = [Place(one.input, Observer(), looked_at) for one in self._services]
+                places = [Place(one.input, Observer(), looked_at) for one in services]
                 wanted = free_id([place.roster for place in places])
 
         def register(one: Opened) -> Heartbeat:
-            return self._register(one, f"broker {self._protocol}", limits, broker=True)
+            return self._register(one, f"broker {self.told.protocol}", limits, broker=True)
 
-        for service in self._services:
+        for service in services:
             inputs, outputs = (service.input,), tuple(service.outputs)
             one = opened(inputs, outputs, wanted, self.options, register, mint)
             found.append(at_end.enter_context(one))
@@ -126,12 +117,12 @@ class Broker(Life):
     def _make_loop(
         self, found: Sequence[Opened], transport: Transport, limits: Limits
     ) -> "BrokerLoop":
-        exchange = self._session(self.id)
+        exchange = self.session()
         everything = found[0]._replace(
             queues=[queue for one in found for queue in one.queues],
             targets=tuple(target for one in found for target in one.targets),
         )
-        told = self.options, self._level, self._say
+        told = self.options, self.told.level, self._say
         loop = BrokerLoop(everything, exchange, transport, limits, self._tally, *told)
         loop.breaker.beats = [one.beats for one in found]
         for one, service in zip(found, self._services, strict=True):
@@ -140,21 +131,15 @@ class Broker(Life):
             loop.unpack = loop.unpack or source.unpack
         return loop
 
-    def _source(
-        self,
-        service: Service,
-        found: Opened,
-        exchange: Exchange[Any],
-        transport: Transport,
-        limits: Limits,
-    ) -> "Source":
-        """Return where the work of a service comes from."""
-        (queue,) = found.queues
-        durable = queue.durable
-        requests = Requests(Queue(queue.directory), queue.mint, transport.send, durable=durable)
-        requests.load(time.monotonic())
-        most = self._max_message
-        return ServiceQueue(service.name, queue, requests, exchange, self._tally, limits, most)
+    # What a console has otherwise
+
+    def listen(self) -> Listening:
+        """Return its sockets."""
+        return self.told.transport()
+
+    def session(self) -> Exchange[Any]:
+        """Return its session, once it has an id."""
+        return self.told.session(self.id)
 
 
 class Source(Protocol):

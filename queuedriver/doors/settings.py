@@ -1,4 +1,5 @@
-"""What brokers, workers and clients are told, and the sessions that they have by that.
+"""What brokers, workers and clients are told, and the sessions, sockets and sources that they have
+by that.
 
 A field with `Said` is an option of the command line (`cli/settings.py`), and a field without is
 none. Each protocol has structs of its own, in `<protocol>/settings.py`; so what it does not know
@@ -6,20 +7,29 @@ cannot be said to it.
 """
 
 import importlib
+import time
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
-from queuedriver.doors.transports.addresses import check_endpoint, check_listen, with_port
+from queuedriver.doors.transports.addresses import (
+    check_endpoint,
+    check_listen,
+    need_zmq,
+    with_port,
+)
 from queuedriver.doors.transports.base import MAX_MESSAGE
 from queuedriver.format.names import check_driver_id
 from queuedriver.options import Options, Said, check_ranges
 
 if TYPE_CHECKING:
+    from queuedriver.doors.broker import BrokerLoop, Source
     from queuedriver.doors.exchange import Exchange
+    from queuedriver.doors.transports.base import Listening
     from queuedriver.doors.words import WorkerSession
+    from queuedriver.driving.setup import Opened
 
 # What several structs have, or have with a default of their own.
 Address = Annotated[str, Said("Where its broker is.", "[ADDRESS]", flags=())]
@@ -81,10 +91,14 @@ class AnyBroker(Settings, frozen=True, kw_only=True):
         """Return the queues that it deals from."""
         return (Service("", self.input, self.outputs),) if self.input else ()
 
+    @property
+    def loop_options(self) -> Options:
+        """Return the options of its loop."""
+        return self.options
+
     def placed(self) -> Self:
-        """Return the settings with the ports that are listened at where any would do: by that
-        address peers are told of a broker, and know it."""
-        return msgspec.structs.replace(self, listen=tuple(map(with_port, self.listen)))
+        """Return the settings with the ports that are listened at, where any would do."""
+        return self
 
     @property
     def keys(self) -> str | None:
@@ -102,6 +116,18 @@ class AnyBroker(Settings, frozen=True, kw_only=True):
         """Raise ConfigError for an address that is not safe."""
         check_listen(self.listen, self.keys is not None, self.insecure, self.keys_by)
 
+    def session(self, id: str) -> "Exchange[Any]":
+        """Return the session of a broker that registered by an id."""
+        raise NotImplementedError
+
+    def transport(self) -> "Listening":
+        """Return its sockets, at which it listens from now on."""
+        raise NotImplementedError
+
+    def source(self, service: Service, found: "Opened", loop: "BrokerLoop") -> "Source":
+        """Return where the work of a service comes from, whose queue was opened."""
+        raise NotImplementedError
+
 
 class ZmqBroker(AnyBroker, frozen=True, kw_only=True):
     """What every broker over ZeroMQ is told."""
@@ -118,9 +144,28 @@ class ZmqBroker(AnyBroker, frozen=True, kw_only=True):
         """Return the name by which ZeroMQ knows its socket, where peers are to know that."""
         return b""
 
-    def session(self, id: str) -> "Exchange[Any]":
-        """Return the session of a broker that registered by an id."""
-        raise NotImplementedError
+    def placed(self) -> Self:
+        # By that address peers are told of a broker, and know it.
+        return msgspec.structs.replace(self, listen=tuple(map(with_port, self.listen)))
+
+    def transport(self) -> "Listening":
+        need_zmq()
+        from queuedriver.doors.transports.curve import keys_in
+        from queuedriver.doors.transports.zmq import Hub
+
+        return Hub(self.listen, self.identity, keys_in(self.curve), self.max_message)
+
+    def source(self, service: Service, found: "Opened", loop: "BrokerLoop") -> "Source":
+        from queuedriver.doors.requests import Requests
+        from queuedriver.doors.service_queue import ServiceQueue
+        from queuedriver.operating.queue import Queue
+
+        (queue,) = found.queues
+        send, durable = loop.talk.transport.send, queue.durable
+        requests = Requests(Queue(queue.directory), queue.mint, send, durable=durable)
+        requests.load(time.monotonic())
+        told = loop.exchange, loop.tally, loop.limits, self.max_message
+        return ServiceQueue(service.name, queue, requests, *told)
 
 
 class AnyWorker(Settings, frozen=True, kw_only=True):

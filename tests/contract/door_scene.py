@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from queuedriver.doors import door as doors
+from queuedriver.doors.broker import Broker
 from queuedriver.doors.settings import settings_of
 from queuedriver.doors.transports import tcp
 from queuedriver.doors.transports import zmq as zmq_transport
@@ -142,7 +142,7 @@ def _broke(told: Any, link: str, pipe: Pipe, ahead: Any, log: Path) -> None:
         pipe.send((b"", list(endpoints)))
 
     try:
-        left = doors.broker(told, say, listening).run()
+        left = Broker(told, say, listening).run()
     except QueueError as error:
         say(str(error))
         sys.exit(error.exit_code)

@@ -18,7 +18,7 @@ import msgspec
 
 from queuedriver.check.check import check
 from queuedriver.claims.document import Document
-from queuedriver.doors import door as doors
+from queuedriver.doors.broker import Broker
 from queuedriver.doors.fuq.life import run_worker
 from queuedriver.doors.fuq.settings import BrokerSettings, WorkerSettings
 from queuedriver.doors.settings import ZmqBroker, ZmqWorker, settings_of
@@ -138,7 +138,7 @@ def _run_tasks(say: Callable[[str], None], asked: WorkerSettings) -> int:
 
 
 def _broke(say: Callable[[str], None], told: ZmqBroker | BrokerSettings) -> int:
-    return doors.broker(told, say).run().exit_code
+    return Broker(told, say).run().exit_code
 
 
 def _work(say: Callable[[str], None], told: ZmqWorker, does: Does) -> int:

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 
 import msgspec
 
-from queuedriver.doors import door
 from queuedriver.doors.fuq.client import Client, Start
 from queuedriver.doors.fuq.wire import JobStatusUpdate, Task
 from queuedriver.doors.transports import tcp
@@ -50,7 +49,7 @@ class JobRun(Run):
         with ExitStack() as changed:
             for where, name, instead in (
                 (tcp, "Listener", lambda *_: Clients(self.world, self.begun)),
-                (door, "raise_descriptors", lambda: None),
+                (tcp, "raise_descriptors", lambda: None),
                 (Limits, "install", lambda self: None),
             ):
                 changed.enter_context(seam(where, name, instead))

@@ -10,7 +10,7 @@ from typing import Any
 
 from queuedriver import Driver, Options, Queue
 from queuedriver.claims.liveness import Observer
-from queuedriver.doors import door
+from queuedriver.doors.broker import Broker
 from queuedriver.doors.fuq.settings import BrokerSettings
 from queuedriver.errors import AlreadyThere, QueueError
 from queuedriver.operating import operations
@@ -58,7 +58,7 @@ def make(path: str, outputs: Sequence[str], name: str, options: Options) -> Queu
 def deal_jobs(path: str, outputs: Sequence[str], name: str, options: Options) -> object:
     """`queuedriver broker fuq`; how it left."""
     told = BrokerSettings(input=path, outputs=tuple(outputs), id=name, options=options)
-    return door.broker(told, lambda words: None).run()
+    return Broker(told, lambda words: None).run()
 
 
 def submit(path: str, docid: str, data: bytes, durable: bool) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from queuedriver.doors import door as doors
+from queuedriver.doors.broker import Broker
 from queuedriver.doors.settings import settings_of
 from queuedriver.driving.life import Left
 from queuedriver.driving.live_status import Board
@@ -23,7 +23,7 @@ def deal(order: Order, board: Board, say: Callable[[str], None]) -> Left:
         options=replace(options, timeout=None),
         job_timeout=options.timeout,
     )
-    broker = doors.broker(settings.check(), say, board=board)
+    broker = Broker(settings.check(), say, board=board)
     try:
         left = broker.run(last=True)
     finally:

@@ -51,7 +51,10 @@ class Client(Session):
     """One client of one broker. `nonce` draws 32 random bytes; it is asked only with a secret."""
 
     def __init__(
-        self, max_proc: int, secret: bytes | None = None, nonce: Callable[[], bytes] = bytes
+        self,
+        max_proc: int,
+        secret: bytes | None = None,
+        nonce: Callable[[], bytes] = bytes,
     ) -> None:
         self.max_proc = max_proc
         self.max_nproc = max_proc

@@ -15,7 +15,7 @@ from queuedriver.doors.fuq import runner as tasks
 from queuedriver.doors.fuq import wire
 from queuedriver.doors.fuq.client import Client, KillAll, Start
 from queuedriver.doors.fuq.runner import CannotRun, Running, Site
-from queuedriver.doors.fuq.settings import WorkerSettings, security
+from queuedriver.doors.fuq.settings import WorkerSettings
 from queuedriver.doors.fuq.wire import Task
 from queuedriver.doors.transports.tcp import Caller
 from queuedriver.doors.words import Effect, Leave, Recent, soonest
@@ -38,15 +38,13 @@ def run_worker(
     about to end."""
     nproc = asked.nproc if asked.nproc is not None else len(os.sched_getaffinity(0))
     site = Site(tasks.parse_allow(asked.allow), _root(asked.root), _root(asked.log_root, make=True))
-    secret, context = security((asked.broker,), asked.tls, asked.secret_file, serving=False)
+    session = asked.session(nproc)
     with contextlib.ExitStack() as at_end:
         limits = Limits(Options(grace=asked.options.grace), last=last)
         at_end.callback(limits.close)
         limits.install()
         at_end.callback(partial(limits.restore, last=last))
-        caller = Caller(asked.broker, context)
-        session = Client(nproc, secret, lambda: os.urandom(32))
-        loop = _Loop(session, caller, site, limits, asked, say)
+        loop = _Loop(session, asked.transport(), site, limits, asked, say)
         at_end.callback(loop.close)
         return loop.run()
 

@@ -2,8 +2,11 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import msgspec
+
+from queuedriver.doors.fuq.auth import NONCE
 from queuedriver.doors.fuq.wire import MAX_NPROC
 from queuedriver.doors.settings import (
     Address,
@@ -11,14 +14,20 @@ from queuedriver.doors.settings import (
     AnyWorker,
     Listen,
     SecretFile,
+    Service,
     Tls,
 )
 from queuedriver.doors.transports.addresses import is_loopback
 from queuedriver.errors import ConfigError, NotPermitted
-from queuedriver.options import Said
+from queuedriver.options import Options, Said
 
 if TYPE_CHECKING:
-    import ssl
+    from queuedriver.doors.broker import BrokerLoop, Source
+    from queuedriver.doors.fuq.broker import Broker
+    from queuedriver.doors.fuq.client import Client
+    from queuedriver.doors.transports.base import Listening
+    from queuedriver.doors.transports.tcp import Caller
+    from queuedriver.driving.setup import Opened
 
 _ENDPOINT = "tcp://127.0.0.1:5429"
 # Bytes: what a secret must have at least; the original drew 32.
@@ -43,6 +52,40 @@ class BrokerSettings(AnyBroker, frozen=True, kw_only=True):
     def keys(self) -> str | None:
         return self.tls
 
+    @property
+    def loop_options(self) -> Options:
+        # Jobs first come, first served; each is somebody's own: that many fail says nothing about
+        # the next.
+        return msgspec.structs.replace(self.options, order="age", trip_after=0)
+
+    def session(self, id: str) -> "Broker":
+        from queuedriver.doors.fuq.broker import Broker
+
+        return Broker(_secret(self, self.listen), _nonce, job_timeout=self.job_timeout)
+
+    def transport(self) -> "Listening":
+        from queuedriver.doors.transports import tcp, tls
+
+        proof = _secret(self, self.listen) is not None
+        context = tls.serving(self.tls, other_proof=proof) if self.tls else None
+        tcp.raise_descriptors()
+        return tcp.Listener(self.listen, context)
+
+    def source(self, service: Service, found: "Opened", loop: "BrokerLoop") -> "Source":
+        from queuedriver.jobs.scheduler import Scheduler
+
+        transport: Any = loop.talk.transport
+        exchange: Any = loop.exchange
+        return Scheduler(
+            found.queues[0],
+            exchange,
+            loop.tally,
+            loop.limits,
+            network=found.network,
+            endpoints=transport.endpoints,
+            address=transport.address,
+        )
+
 
 class WorkerSettings(AnyWorker, frozen=True, kw_only=True):
     """What a worker of fuq is told."""
@@ -60,26 +103,32 @@ class WorkerSettings(AnyWorker, frozen=True, kw_only=True):
     tls: Tls = None
     secret_file: SecretFile = None
 
+    def session(self, nproc: int) -> "Client":
+        from queuedriver.doors.fuq.client import Client
 
-def security(
-    addresses: Sequence[str], directory: str | None, secret_file: str | None, *, serving: bool
-) -> tuple[bytes | None, "ssl.SSLContext | None"]:
-    """Return the secret and the TLS of one side; raise ConfigError for what would not be safe."""
-    from queuedriver.doors.transports import tls
+        return Client(nproc, _secret(self, (self.broker,)), _nonce)
 
-    secret = None if secret_file is None else read_secret(secret_file)
-    if secret is not None and directory is None:
-        for address in addresses:
-            if not is_loopback(address):
-                raise ConfigError(
-                    f"{address} is not on this host, and --secret-file alone hides nothing: "
-                    "whoever is in between could go on with the conversation; add --tls DIR"
-                )
-    if directory is None:
-        return secret, None
-    if serving:
-        return secret, tls.serving(directory, other_proof=secret is not None)
-    return secret, tls.calling(directory)
+    def transport(self) -> "Caller":
+        from queuedriver.doors.transports import tcp, tls
+
+        return tcp.Caller(self.broker, tls.calling(self.tls) if self.tls else None)
+
+
+def _nonce() -> bytes:
+    return os.urandom(NONCE)
+
+
+def _secret(told: BrokerSettings | WorkerSettings, addresses: Sequence[str]) -> bytes | None:
+    """Return what both sides know, if it was given; raise ConfigError for what is not safe."""
+    if told.secret_file is None:
+        return None
+    for address in addresses if told.tls is None else ():
+        if not is_loopback(address):
+            raise ConfigError(
+                f"{address} is not on this host, and --secret-file alone hides nothing: "
+                "whoever is in between could go on with the conversation; add --tls DIR"
+            )
+    return read_secret(told.secret_file)
 
 
 def read_secret(path: str) -> bytes:

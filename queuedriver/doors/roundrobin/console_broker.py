@@ -15,8 +15,7 @@ from queuedriver.doors.broker import Broker
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker, Seen
 from queuedriver.doors.roundrobin.console_terminal import Terminal
 from queuedriver.doors.roundrobin.settings import BrokerSettings
-from queuedriver.doors.settings import Service
-from queuedriver.doors.transports.base import Arrival, Transport
+from queuedriver.doors.transports.base import Arrival
 from queuedriver.doors.transports.curve import keys_in
 from queuedriver.doors.transports.zmq import Hub
 from queuedriver.doors.workspace import PrivateDirectory
@@ -29,37 +28,43 @@ _GRACE = 5.0
 def run(told: BrokerSettings) -> int:
     """Be a broker; without an input, one that deals from a queue of its own, which goes with it.
     Return the exit code."""
-    told = told.placed()
     with ExitStack() as at_end:
         terminal = at_end.enter_context(closing(Terminal(told.level)))
-        session = told.session("")
-
-        def connect() -> Transport:
-            hub = AttendedHub(told, terminal.fd, partial(attend, terminal, session))
-            terminal.show(1, f"up and running at {' '.join(hub.endpoints)}")
-            terminal.prompt()
-            return hub
-
         grace = min(told.options.grace, _GRACE)
-        broker = Broker(
-            told.protocol,
-            told.services or _private_queue(at_end),
-            lambda id: session,
-            connect,
-            id=told.id,
+        told = msgspec.structs.replace(
+            told,
+            input=told.input or _private_queue(at_end),
             options=msgspec.structs.replace(told.options, grace=grace),
-            max_message=told.max_message,
-            level=told.level,
-            say=terminal.say,
         )
-        return broker.run().exit_code
+        return AttendedBroker(told, terminal).run().exit_code
 
 
-def _private_queue(at_end: ExitStack) -> tuple[Service, ...]:
+def _private_queue(at_end: ExitStack) -> str:
     private = at_end.enter_context(closing(PrivateDirectory("broker")))
     path = os.path.join(private.path, "requests")
     Queue.open(path, create=True).close()
-    return (Service("", path),)
+    return path
+
+
+class AttendedBroker(Broker):
+    """A broker with a terminal."""
+
+    told: BrokerSettings
+
+    def __init__(self, told: BrokerSettings, terminal: Terminal) -> None:
+        super().__init__(told, terminal.say)
+        self._terminal = terminal
+        self._session = told.session("")
+
+    def session(self) -> RoundRobinBroker:
+        return self._session
+
+    def listen(self) -> "AttendedHub":
+        terminal = self._terminal
+        hub = AttendedHub(self.told, terminal.fd, partial(attend, terminal, self._session))
+        terminal.show(1, f"up and running at {' '.join(hub.endpoints)}")
+        terminal.prompt()
+        return hub
 
 
 def attend(terminal: Terminal, session: RoundRobinBroker) -> None:

@@ -73,3 +73,10 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """End all connections; what was sent has a moment to leave."""
+
+
+class Listening(Transport, Protocol):
+    """A transport that peers connect to."""
+
+    # Where, with the ports that were chosen for it.
+    endpoints: list[str]

@@ -13,6 +13,7 @@ nothing cost nothing, and a loop watches a single descriptor.
 import errno
 import os
 import random
+import resource
 import select
 import socket
 import ssl
@@ -44,6 +45,8 @@ _JITTER = 0.2
 MAX_UNSENT = 16 << 20
 MAX_CONNECTIONS = 10_000
 _BACKLOG = 1024
+# More than connections and open jobs together may come to.
+_DESCRIPTORS = 16_384
 _CHUNK = 64 * 1024
 # What one peer may bring in one round, and how many may; in chunks, and in connections.
 _ROUND_CHUNKS = 4
@@ -313,6 +316,14 @@ class _Tcp:
         for one in more.values():
             if one.fd in self._by_fd:
                 yield one, _READ
+
+
+def raise_descriptors() -> None:
+    """Have as many descriptors as this process may: a connection is one, and an open job some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Listener(_Tcp):

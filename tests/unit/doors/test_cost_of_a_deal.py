@@ -176,7 +176,10 @@ def test_document_costs_a_broker_no_more_than_was_counted(
         (tmp_path / "in" / f"doc{number:07}.ready").write_bytes(DATA)
     settings = settings_of(protocol)
     told: ZmqBroker = settings.BrokerSettings(
-        input=str(tmp_path / "in"), outputs=(str(tmp_path / "out"),), listen=(ADDRESS,)
+        input=str(tmp_path / "in"),
+        outputs=(str(tmp_path / "out"),),
+        listen=(ADDRESS,),
+        options=Options(drain=True, poll=True),
     )
     peers: dict[bytes, Peer] = {}
 
@@ -189,16 +192,15 @@ def test_document_costs_a_broker_no_more_than_was_counted(
     socket = Socket(count, hear)
     hub = transports.Hub(["tcp://127.0.0.1:*"])
 
-    def transport() -> Any:
+    def transport(*_: object) -> Any:
         for name in WORKERS:
             session = settings.WorkerSettings(broker=ADDRESS).session(name.decode())
             peers[name] = Peer(session, lambda *frames, name=name: socket.say(name, *frames))
         return socket.instead_of(hub, monkeypatch, readable)
 
-    options = Options(drain=True, poll=True)
-    broker = Broker(protocol, told.services, told.session, transport, options=options)
+    monkeypatch.setattr(transports, "Hub", transport)
     with count.traced():
-        assert broker.run().word == "drained"
+        assert Broker(told).run().word == "drained"
     monkeypatch.undo()
     hub.close()
     assert len(list((tmp_path / "out").glob("*.ready"))) == DOCUMENTS
