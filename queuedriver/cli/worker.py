@@ -1,5 +1,6 @@
 """`worker`: process what a broker deals, on a machine that does not mount its queues."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,7 +15,6 @@ from queuedriver.doors.scale0 import settings as of_scale0
 from queuedriver.doors.settings import ZmqWorker
 from queuedriver.doors.transports.addresses import need_zmq
 from queuedriver.doors.words import Leave
-from queuedriver.processors.base import Processor
 
 _WAITS = "It waits for a broker that is not there, and for one that is gone to come back."
 _ends = partial(
@@ -28,22 +28,37 @@ _ends = partial(
 )
 
 
-@_ends(0, 1, 78, words=_WAITS)
-def roundrobin(
-    call: str | None = CALL,
-    command: str | None = COMMAND,
-    server: str | None = SERVER,
-    quiet: bool = QUIET,
-    **told: Annotated[Any, *rows_of(of_roundrobin.WorkerSettings)],
-) -> int:
-    """Process what a broker deals, one document after another. To have more, start more."""
-    settings = settings_of(of_roundrobin.WorkerSettings, told)
-    if settings.console:
-        need_zmq()
-        from queuedriver.doors.roundrobin import console_worker
+def _of(settings: type[ZmqWorker], *codes: int, words: str = "") -> Callable[..., int]:
+    """Return the command of a worker that has a processor."""
 
-        return console_worker.run(settings)
-    return _work(settings, processor_of(call, command, server), quiet)
+    @_ends(*codes, words=words)
+    def process(
+        call: str | None = CALL,
+        command: str | None = COMMAND,
+        server: str | None = SERVER,
+        quiet: bool = QUIET,
+        **told: Annotated[Any, *rows_of(settings)],
+    ) -> int:
+        """Process what a broker deals, one document after another. To have more, start more."""
+        asked = settings_of(settings, told)
+        if isinstance(asked, of_roundrobin.WorkerSettings) and asked.console:
+            need_zmq()
+            from queuedriver.doors.roundrobin import console_worker
+
+            return console_worker.run(asked)
+        from queuedriver.doors.worker import work
+
+        processor, asked = processor_of(call, command, server), asked.placed()
+        if not quiet:
+            say(f"{processor.name} for {asked.protocol} at {asked.where}; Ctrl-C to leave")
+        return _left(work(asked, processor, say, last=program.ends_process), quiet)
+
+    return process
+
+
+roundrobin = _of(of_roundrobin.WorkerSettings, 0, 1, 78, words=_WAITS)
+pingpong = _of(of_pingpong.WorkerSettings, 0, 1, 78, words=_WAITS)
+scale0 = _of(of_scale0.WorkerSettings, 0, 1, 69, 78)
 
 
 @_ends(0, 78, words=_WAITS)
@@ -56,42 +71,6 @@ def fuq(quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_fuq.WorkerSettin
         programs = ", ".join(one.partition("=")[0] for one in settings.allow)
         say(f"{programs} for fuq at {settings.broker}; Ctrl-C to leave")
     return _left(run_worker(settings, say, last=program.ends_process), quiet)
-
-
-@_ends(0, 1, 78, words=_WAITS)
-def pingpong(
-    call: str | None = CALL,
-    command: str | None = COMMAND,
-    server: str | None = SERVER,
-    quiet: bool = QUIET,
-    **told: Annotated[Any, *rows_of(of_pingpong.WorkerSettings)],
-) -> int:
-    """Process what a broker deals, one document after another. To have more, start more."""
-    settings = settings_of(of_pingpong.WorkerSettings, told)
-    return _work(settings, processor_of(call, command, server), quiet)
-
-
-@_ends(0, 1, 69, 78)
-def scale0(
-    call: str | None = CALL,
-    command: str | None = COMMAND,
-    server: str | None = SERVER,
-    quiet: bool = QUIET,
-    **told: Annotated[Any, *rows_of(of_scale0.WorkerSettings)],
-) -> int:
-    """Process what a broker deals, one document after another. To have more, start more."""
-    settings = settings_of(of_scale0.WorkerSettings, told)
-    return _work(settings, processor_of(call, command, server), quiet)
-
-
-def _work(settings: ZmqWorker, processor: Processor, quiet: bool) -> int:
-    """Work until told to leave; return the exit code."""
-    from queuedriver.doors.worker import work
-
-    settings = settings.placed()
-    if not quiet:
-        say(f"{processor.name} for {settings.protocol} at {settings.where}; Ctrl-C to leave")
-    return _left(work(settings, processor, say, last=program.ends_process), quiet)
 
 
 def _left(leave: Leave, quiet: bool) -> int:

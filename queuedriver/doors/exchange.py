@@ -101,13 +101,14 @@ class Exchange(Generic[W]):
     # How long a client's request waits for a worker, in seconds; and how many may.
     request_patience = math.inf
     max_requests = 100_000
+    # How many workers are listed at most.
+    max_workers = 10_000
 
     def __init__(
         self,
         *,
         silent_after: float = math.inf,
         job_timeout: float | None = None,
-        max_workers: int = 10_000,
     ) -> None:
         # Those that are listed, by name.
         self.workers: dict[bytes, W] = {}
@@ -117,7 +118,6 @@ class Exchange(Generic[W]):
         self.reserved: set[W] = set()
         self._silent_after = silent_after
         self._job_timeout = math.inf if job_timeout is None else job_timeout
-        self._max_workers = max_workers
         # Those with something free, by service: (turn, worker). A worker stands once in each, and
         # is put right, or taken out, when it comes up.
         self._queues: dict[str, list[tuple[int, W]]] = {}
@@ -158,7 +158,7 @@ class Exchange(Generic[W]):
 
     def join(self, name: bytes, now: float) -> W | None:
         """List a worker; return it, or None when there are as many as may be."""
-        if len(self.workers) >= self._max_workers:
+        if len(self.workers) >= self.max_workers:
             return None
         worker = self.workers[name] = self.worker(name, now, silent_after=self._silent_after)
         self.to_the_end(worker)

@@ -25,7 +25,7 @@ from queuedriver.claims.outcomes import Released
 from queuedriver.doors import exchange
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.pingpong import wire
-from queuedriver.doors.pingpong.wire import Options, Said
+from queuedriver.doors.pingpong.wire import Said
 from queuedriver.doors.statuses import setback
 from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
@@ -96,17 +96,17 @@ class Broker(Exchange[Worker]):
 
     worker = Worker
 
-    def __init__(self, options: Options | None = None, job_timeout: float | None = None) -> None:
-        options = (options or Options()).check()
-        super().__init__(
-            silent_after=options.worker_expire_seconds,
-            job_timeout=job_timeout,
-            max_workers=options.max_workers,
-        )
-        self._n_timeouts = options.n_timeouts
+    def __init__(
+        self,
+        job_timeout: float | None = None,
+        worker_expire_seconds: float = 3.0,
+        n_timeouts: int = 3,
+    ) -> None:
+        super().__init__(silent_after=worker_expire_seconds, job_timeout=job_timeout)
+        self._n_timeouts = n_timeouts
         # Those of whom only one PING was heard, and those that were given up with a document in
         # hand and have not said READY since. Most of the latter are dead and never will.
-        self._aside: Recent[bytes, str] = Recent(options.max_workers)
+        self._aside: Recent[bytes, str] = Recent(self.max_workers)
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         said = wire.decode(frames)

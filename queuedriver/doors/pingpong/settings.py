@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-from queuedriver.doors.pingpong.wire import Options
 from queuedriver.doors.settings import Address, Listen, ZmqBroker, ZmqWorker
-from queuedriver.errors import BadArgument
+from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.options import Said
 
 if TYPE_CHECKING:
@@ -34,13 +33,13 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
                 "each document of pingpong has a result: say where to, with --to OUTPUT"
             )
         super().check()
-        _intervals(self).check()
+        _check_intervals(self)
         return self
 
     def session(self, id: str) -> "Broker":
         from queuedriver.doors.pingpong.broker import Broker
 
-        return Broker(_intervals(self), self.job_timeout)
+        return Broker(self.job_timeout, self.worker_expire_seconds, self.n_timeouts)
 
 
 class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
@@ -54,20 +53,27 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
 
     def check(self) -> Self:
         super().check()
-        _intervals(self).check()
+        _check_intervals(self)
         return self
 
     def session(self, name: str) -> "Worker":
         from queuedriver.doors.pingpong.worker import Worker
 
-        return Worker(_intervals(self))
+        return Worker(self.broker_timeout, self.n_timeouts)
 
 
-def _intervals(told: BrokerSettings | WorkerSettings) -> Options:
-    """Return the protocol's intervals: a worker that waits says PING in each period."""
-    return Options(
-        broker_timeout=told.broker_timeout,
-        n_timeouts=told.n_timeouts,
-        worker_expire_seconds=told.worker_expire_seconds,
-        ping_interval=told.broker_timeout,
-    )
+def _check_intervals(told: BrokerSettings | WorkerSettings) -> None:
+    """Raise ConfigError for what would make workers and broker give each other up."""
+    period, expire = told.broker_timeout, told.worker_expire_seconds
+    if not 0 < period < expire:
+        raise ConfigError(
+            f"BROKER_TIMEOUT, {period:g} s, is also how often a worker says PING: it is to be "
+            f"above 0, and shorter than WORKER_EXPIRE_SECONDS, {expire:g} s"
+        )
+    silence = told.n_timeouts * period
+    if not silence <= expire:
+        raise ConfigError(
+            f"N_TIMEOUTS × BROKER_TIMEOUT is {silence:g} s, WORKER_EXPIRE_SECONDS only "
+            f"{expire:g} s: raise the latter, or a worker would be dropped before it could notice "
+            "that its broker is silent"
+        )

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from queuedriver.claims.outcomes import Released, Setback
 from queuedriver.doors.pingpong import wire
-from queuedriver.doors.pingpong.wire import Options
 from queuedriver.doors.statuses import PERMANENT, status
 from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
@@ -53,8 +52,10 @@ _BROKER = b""
 class Worker(WorkerSession):
     """One worker, with one document at a time."""
 
-    def __init__(self, options: Options | None = None) -> None:
-        self._options = (options or Options()).check()
+    def __init__(self, broker_timeout: float = 1.0, n_timeouts: int = 3) -> None:
+        # So often it says PING while it waits; and so long it is patient with a silent broker.
+        self._period = broker_timeout
+        self._patience = n_timeouts * broker_timeout
         self._state = CLOSED
         self._claim = 0
         self._silent_at = 0.0
@@ -83,7 +84,7 @@ class Worker(WorkerSession):
         said = wire.decode(frames)
         was, event = self._state, "document" if said.event == "payload" else said.event
         self._state = WORKER.step(was, event)
-        self._silent_at = now + self._options.n_timeouts * self._options.broker_timeout
+        self._silent_at = now + self._patience
         if event == "EXIT":
             self._leaving, self._told_to = "the broker says EXIT", True
             return [Leave(self._leaving)] if self._state == LEFT else []
@@ -128,12 +129,10 @@ class Worker(WorkerSession):
             return []
         if now >= self._silent_at:
             self._state = WORKER.own_step(self._state, "N_TIMEOUTS")
-            options = self._options
-            silence = f"{options.n_timeouts} × {options.broker_timeout:g} s"
-            return [Reconnect(f"the broker has been silent for {silence}")]
+            return [Reconnect(f"the broker has been silent for {self._patience:g} s")]
         if now >= self._ping_at:
             self._state = WORKER.own_step(self._state, "each second")
-            self._ping_at = now + self._options.ping_interval
+            self._ping_at = now + self._period
             return [Send(_BROKER, wire.PING)]
         return []
 
@@ -161,5 +160,5 @@ class Worker(WorkerSession):
             raise LocalProtocolError(f"document {claim} is not in hand")
 
     def _restart_timers(self, now: float) -> None:
-        self._silent_at = now + self._options.n_timeouts * self._options.broker_timeout
-        self._ping_at = now + self._options.ping_interval
+        self._silent_at = now + self._patience
+        self._ping_at = now + self._period

@@ -113,8 +113,8 @@ class RoundRobinBroker(Exchange[Worker]):
     # RESPONSE ends a claim, and INCREMENT frees its slot.
     settling_frees = False
 
-    def __init__(self, job_timeout: float | None = None, max_workers: int = 10_000) -> None:
-        super().__init__(job_timeout=job_timeout, max_workers=max_workers)
+    def __init__(self, job_timeout: float | None = None) -> None:
+        super().__init__(job_timeout=job_timeout)
         # The claims of clients' requests that are in hand, by the requests' keys.
         self._asked: dict[bytes, str] = {}
         self._serial = 0

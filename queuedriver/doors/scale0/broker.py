@@ -331,7 +331,7 @@ class Broker(Exchange[Worker]):
 
     def _offer_of_us(self, worker: Worker) -> wire.DisconnectError:
         """Return what NEEDBROKER is answered."""
-        if self.leaving or (worker.state == UNKNOWN and len(self.workers) >= self._max_workers):
+        if self.leaving or (worker.state == UNKNOWN and len(self.workers) >= self.max_workers):
             return _error(wire.NOT_ACCEPTING, "this broker takes nobody")
         return _error(wire.REDIRECT, "this broker takes you", self._address)
 

@@ -24,9 +24,10 @@ class Any(Exchange[Worker]):
     """A protocol without words."""
 
     worker = Worker
+    max_workers = 3
 
     def __init__(self, silent_after: float = math.inf, job_timeout: float | None = None) -> None:
-        super().__init__(silent_after=silent_after, job_timeout=job_timeout, max_workers=3)
+        super().__init__(silent_after=silent_after, job_timeout=job_timeout)
         self.forgotten: list[tuple[bytes, str]] = []
         self.has_farewell = True
 

@@ -1,6 +1,7 @@
 """Pingpong: frames byte for byte, and who is listed, busy, silent or gone."""
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from queuedriver.claims.outcomes import Doubted, Failed, Postponed, Released, Setback
 from queuedriver.doors.pingpong import wire
 from queuedriver.doors.pingpong.broker import BROKER, BUSY, LISTED, OWING, UNKNOWN, Broker
-from queuedriver.doors.pingpong.wire import WORDS, Options, Said, decode
+from queuedriver.doors.pingpong.settings import BrokerSettings, WorkerSettings
+from queuedriver.doors.pingpong.wire import WORDS, Said, decode
 from queuedriver.doors.pingpong.worker import Worker
 from queuedriver.doors.words import (
     Close,
@@ -24,7 +26,7 @@ from queuedriver.doors.words import (
     Send,
     Work,
 )
-from queuedriver.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+from queuedriver.errors import LocalProtocolError, QueueError, RemoteProtocolError
 from queuedriver.format.records import Failure
 
 PONG = (b"", b"PONG")
@@ -32,6 +34,10 @@ EXIT = (b"", b"EXIT")
 READY = [b"", b"READY"]
 PING = [b"", b"PING"]
 DISCONNECT = [b"", b"DISCONNECT"]
+
+
+class Small(Broker):
+    max_workers = 10
 
 
 def result(data: bytes = b"out") -> list[bytes]:
@@ -230,29 +236,30 @@ def test_whatever_comes_each_claim_ends_once_and_is_in_one_worker_s_hands(
 
 
 def test_constants_have_the_originals_values() -> None:
-    options = Options()
-    assert (options.broker_timeout, options.n_timeouts) == (1.0, 3)
-    assert (options.worker_expire_seconds, options.ping_interval) == (3.0, 1.0)
+    for told in (WorkerSettings(), BrokerSettings(input="in", outputs=("out",))):
+        assert (told.broker_timeout, told.n_timeouts, told.worker_expire_seconds) == (1.0, 3, 3.0)
+        told.check()
 
 
 @pytest.mark.parametrize(
-    "options",
+    "told",
     [
-        Options(n_timeouts=4),
-        Options(broker_timeout=1.5),
-        Options(worker_expire_seconds=2.9),
-        Options(broker_timeout=float("nan")),
-        Options(ping_interval=3.0),
-        Options(ping_interval=0.0),
-        Options(n_timeouts=0),
-        Options(max_workers=0),
+        {"n_timeouts": 4},
+        {"broker_timeout": 1.5},
+        {"worker_expire_seconds": 2.9},
+        {"broker_timeout": float("nan")},
+        {"broker_timeout": 0.0},
+        {"broker_timeout": 3.0, "n_timeouts": 1},
+        {"n_timeouts": 0},
     ],
 )
-def test_constants_that_make_both_sides_give_each_other_up_are_refused(options: Options) -> None:
-    with pytest.raises(ConfigError):
-        Broker(options)
-    with pytest.raises(ConfigError):
-        Worker(options)
+def test_constants_that_make_both_sides_give_each_other_up_are_refused(
+    told: dict[str, Any],
+) -> None:
+    with pytest.raises(QueueError):
+        BrokerSettings(input="in", outputs=("out",), **told).check()
+    with pytest.raises(QueueError):
+        WorkerSettings(**told).check()
 
 
 # The broker lists workers
@@ -363,8 +370,9 @@ def test_worker_that_leaves_gets_nothing_more() -> None:
 
 
 def test_worker_for_whom_there_is_no_room_gets_no_pong() -> None:
-    broker = Broker(Options(max_workers=1))
-    hear(broker, "a", READY, 0.0)
+    broker = Small()
+    for number in range(broker.max_workers):
+        hear(broker, f"a{number}", READY, 0.0)
     assert not any(isinstance(effect, Send) for effect in hear(broker, "b", READY, 0.0))
     broker.tick(3.0, 0.0)
     assert hear(broker, "b", PING, 3.0) == [Send(b"b", PONG)]
@@ -577,7 +585,7 @@ def test_worker_given_up_whose_document_never_came_is_listed_again_by_its_own_pa
 
 
 def test_memory_of_those_given_up_is_bounded() -> None:
-    broker = Broker(Options(max_workers=10))
+    broker = Small()
     for at in range(100):
         name = f"w{at}"
         hear(broker, name, READY, 0.0)

@@ -41,11 +41,15 @@ def said_apart(effects: Effects) -> list[Effect]:
     return [one for one in effects if not isinstance(one, Say)]
 
 
+class Small(RoundRobinBroker):
+    max_workers = 1
+
+
 class Office:
     """A broker, and words for what happens to it."""
 
-    def __init__(self, job_timeout: float | None = None, max_workers: int = 10) -> None:
-        self.session = RoundRobinBroker(job_timeout, max_workers)
+    def __init__(self, job_timeout: float | None = None) -> None:
+        self.session = RoundRobinBroker(job_timeout)
         self.now = 0.0
 
     def hear(self, peer: bytes, message: Message) -> list[Effect]:
@@ -166,7 +170,7 @@ def request_of_it(office: Office) -> None:
 
 
 def register_fully(office: Office) -> None:
-    office.session = RoundRobinBroker(max_workers=1)
+    office.session = Small()
     office.register(V)
     assert office.register() == []
 
