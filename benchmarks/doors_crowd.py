@@ -20,7 +20,6 @@ import zmq
 
 from queuedriver.doors.settings import settings_of
 from queuedriver.doors.transports.base import Message
-from queuedriver.doors.transports.zmq import Spoke
 from queuedriver.doors.words import Effects, Say, Send
 
 # Seconds within which they start.
@@ -34,7 +33,7 @@ class Seat:
         name = f"crowd-{os.getpid()}-{number}"
         told = settings_of(protocol).WorkerSettings(broker=address)
         self._session = told.session(name)
-        self._transport = Spoke(address, told.identity(name), told.hub)
+        self._transport = told.transport(name)
         self.fds = self._transport.fds()
         self.heard = 0
 

@@ -3,20 +3,18 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import closing
+from typing import Annotated, Any
 
 from queuedriver.cli import say
 from queuedriver.cli.settings import rows_of, settings_of
+from queuedriver.doors.client import Client, write_results
 from queuedriver.doors.roundrobin import settings as of_roundrobin
 from queuedriver.doors.scale0 import settings as of_scale0
 from queuedriver.doors.settings import AnyClient
 from queuedriver.doors.transports.addresses import need_zmq, own_name
+from queuedriver.doors.words import Ended
 from queuedriver.errors import BadArgument, CannotUse, NotFound
-
-if TYPE_CHECKING:
-    from queuedriver.doors.client_session import ClientSession
-    from queuedriver.doors.transports.base import Transport
-    from queuedriver.doors.words import Ended
 
 
 def roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -> int:
@@ -31,22 +29,12 @@ def roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -
          73  an answer's file is there already
     """
     asked = settings_of(of_roundrobin.ClientSettings, told)
-    need_zmq()
-    from queuedriver.doors.transports.curve import keys_in
-    from queuedriver.doors.transports.zmq import Spoke
-
     if asked.console:
+        need_zmq()
         from queuedriver.doors.roundrobin import console_client
 
         return console_client.run(asked)
-    from queuedriver.doors.roundrobin.client import Client
-
-    hub = asked.broker.encode()
-    identity = hub + b":" + own_name().encode()
-    spoke = Spoke(asked.broker, identity, hub, keys_in(asked.curve), asked.max_message)
-    serial = int.from_bytes(os.urandom(3))
-    session = Client(asked.timeout, serial=serial, tracked=not asked.exec)
-    return _ask(session, spoke, asked, asked.files)
+    return _ask(asked)
 
 
 def scale0(**told: Annotated[Any, *rows_of(of_scale0.ClientSettings)]) -> int:
@@ -60,31 +48,16 @@ def scale0(**told: Annotated[Any, *rows_of(of_scale0.ClientSettings)]) -> int:
          69  no broker answers
          73  an answer's file is there already
     """
-    asked = settings_of(of_scale0.ClientSettings, told)
-    need_zmq()
-    from queuedriver.doors.scale0.client import Client
-    from queuedriver.doors.transports.curve import keys_in
-    from queuedriver.doors.transports.zmq import Spoke
-
-    keys = keys_in(asked.curve)
-    spoke = Spoke(asked.broker, own_name().encode(), None, keys, asked.max_message)
-    session = Client(asked.service, f"{os.urandom(3).hex()}.", asked.timeout)
-    return _ask(session, spoke, asked, asked.files)
+    return _ask(settings_of(of_scale0.ClientSettings, told))
 
 
-def _ask(
-    session: "ClientSession", transport: "Transport", asked: AnyClient, files: Sequence[str]
-) -> int:
+def _ask(asked: AnyClient) -> int:
     """Bring files and write down the answers; return the exit code."""
-    from queuedriver.doors.client import Client
-
-    try:
+    with closing(asked.transport(own_name())) as transport:
         if asked.to is not None:
-            _check_answers(files, asked.to)
-        running = Client(session, transport, asked.parallel, say)
-        return _collect(running.run(_documents(files, asked.max_message)), asked.to)
-    finally:
-        transport.close()
+            _check_answers(asked.files, asked.to)
+        running = Client(asked.session(), transport, asked.parallel, say)
+        return _collect(running.run(_documents(asked.files, asked.max_message)), asked.to)
 
 
 def _check_answers(files: Sequence[str], to: str) -> None:
@@ -119,10 +92,8 @@ def _documents(files: Sequence[str], most: int) -> Iterator[tuple[str, bytes]]:
         yield os.path.basename(path), data
 
 
-def _collect(ends: "Iterator[tuple[str, Ended]]", to: str | None) -> int:
+def _collect(ends: Iterator[tuple[str, Ended]], to: str | None) -> int:
     """Write answers down as they come; return the exit code."""
-    from queuedriver.doors.client import write_results
-
     failed = 0
     for name, ended in ends:
         if ended.why:

@@ -22,6 +22,8 @@ import select
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from queuedriver.doors.transports.base import Arrival, Joined, Message, Refused, Transport
 from queuedriver.doors.words import Close, Effect, Effects, Say, Send, Session, soonest
 from queuedriver.errors import RemoteProtocolError
@@ -32,29 +34,23 @@ PATIENCE = 4.0
 _LONGEST = 60.0
 
 
-class Conversation:
+class Conversation(msgspec.Struct, eq=False):
     """What one session hears and says."""
 
-    def __init__(
-        self,
-        session: Session,
-        transport: Transport,
-        act: Callable[[Effect], None],
-        say: Callable[[str], None],
-        level: int = 0,
-    ) -> None:
-        self.session = session
-        self.transport = transport
-        self.fds = transport.fds()
-        self._act = act
-        self._say = say
-        self._level = level
-        self._joins = session.is_stream
-        # What waits for `flush`, by peer; None: nothing has to wait.
-        self._held: dict[bytes, list[tuple[bytes, ...]]] | None = None
-        # Since when nobody has been at the other end; whether that was said.
-        self._missed_at: float | None = None
-        self._complained = False
+    session: Session
+    transport: Transport
+    _act: Callable[[Effect], None]
+    _say: Callable[[str], None]
+    _level: int = 0
+    fds: list[int] = []
+    # What waits for `flush`, by peer; None: nothing has to wait.
+    _held: dict[bytes, list[tuple[bytes, ...]]] | None = None
+    # Since when nobody has been at the other end; whether that was said.
+    _missed_at: float | None = None
+    _complained: bool = False
+
+    def __post_init__(self) -> None:
+        self.fds = self.transport.fds()
 
     def turn(self, now: float, wall: float) -> None:
         """Hear what has come, and do what time has brought."""
@@ -112,7 +108,7 @@ class Conversation:
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
         """Send to a peer at once, behind what is held for it; return whether it is there."""
         if self._held:
-            if self._joins:
+            if self.session.is_stream:
                 for held in reversed(self._held.pop(peer, ())):
                     frames = held + frames
             elif not self._send_held(peer):

@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -72,42 +72,36 @@ class Dealt(msgspec.Struct, frozen=True):
     since: float
 
 
-class ServiceQueue:
+class ServiceQueue(msgspec.Struct, eq=False):
     """What waits for one service, and what its workers have."""
 
     # Each document is one work.
-    unpack = None
+    unpack: ClassVar[None] = None
+    service: str
+    queue: InputQueue
+    requests: Requests
+    _exchange: Exchange[Any]
+    _tally: Tally
+    _limits: Limits
+    _max_message: int
+    # What workers have, by claim. What else carries our id on disk was lost track of.
+    dealt: dict[str, Dealt] = {}
+    # What may go beside others, and whether it came from a listing; what goes alone.
+    _waiting: OrderedDict[str, bool] = msgspec.field(default_factory=OrderedDict)
+    _suspects: OrderedDict[str, bool] = msgspec.field(default_factory=OrderedDict)
+    _alone: Head = Head("")
+    _others: Head = Head("")
+    # How many came from a listing; and of which docids something was remembered by then.
+    _listed: int = 0
+    _troubled: frozenset[str] = frozenset()
+    _rest_until: float = 0.0
+    _look_at: float = 0.0
+    # Which other brokers live, as far as is known.
+    _lives: dict[str, bool] = {}
 
-    def __init__(
-        self,
-        service: str,
-        queue: InputQueue,
-        requests: Requests,
-        exchange: Exchange[Any],
-        tally: Tally,
-        limits: Limits,
-        max_message: int,
-    ) -> None:
-        self.service = service
-        self.queue = queue
-        self.requests = requests
-        # What workers have, by claim. What else carries our id on disk was lost track of.
-        self.dealt: dict[str, Dealt] = {}
-        queue.at_hand = self.dealt.keys()
-        self._exchange = exchange
-        self._tally = tally
-        self._limits = limits
-        self._max_message = max_message
-        # What may go beside others, and whether it came from a listing; what goes alone.
-        self._waiting: OrderedDict[str, bool] = OrderedDict()
-        self._suspects: OrderedDict[str, bool] = OrderedDict()
-        self._alone, self._others = Head(service, alone=True), Head(service)
-        # How many came from a listing; and of which docids something was remembered by then.
-        self._listed = 0
-        self._troubled: frozenset[str] = frozenset()
-        self._rest_until = self._look_at = 0.0
-        # Which other brokers live, as far as is known.
-        self._lives: dict[str, bool] = {}
+    def __post_init__(self) -> None:
+        self.queue.at_hand = self.dealt.keys()
+        self._alone, self._others = Head(self.service, alone=True), Head(self.service)
 
     def close(self) -> None:
         self.requests.close()

@@ -26,8 +26,9 @@ from queuedriver.options import Options, Said, check_ranges
 
 if TYPE_CHECKING:
     from queuedriver.doors.broker import BrokerLoop, Source
+    from queuedriver.doors.client_session import ClientSession
     from queuedriver.doors.exchange import Exchange
-    from queuedriver.doors.transports.base import Listening
+    from queuedriver.doors.transports.base import Listening, Transport
     from queuedriver.doors.words import WorkerSession
     from queuedriver.driving.setup import Opened
 
@@ -65,6 +66,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         check_ranges(self)
         return self
 
+    def check_listen(self) -> None:
+        """Raise ConfigError for an address that it listens on and that is not safe."""
+
+    def placed(self) -> Self:
+        """Return the settings with the ports that are listened at, where any would do."""
+        return self
+
 
 class AnyBroker(Settings, frozen=True, kw_only=True):
     """What every broker is told."""
@@ -96,10 +104,6 @@ class AnyBroker(Settings, frozen=True, kw_only=True):
         """Return the options of its loop."""
         return self.options
 
-    def placed(self) -> Self:
-        """Return the settings with the ports that are listened at, where any would do."""
-        return self
-
     @property
     def keys(self) -> str | None:
         """Return the directory with what peers are asked for; None: they are not."""
@@ -113,7 +117,6 @@ class AnyBroker(Settings, frozen=True, kw_only=True):
         return super().check()
 
     def check_listen(self) -> None:
-        """Raise ConfigError for an address that is not safe."""
         check_listen(self.listen, self.keys is not None, self.insecure, self.keys_by)
 
     def session(self, id: str) -> "Exchange[Any]":
@@ -168,10 +171,9 @@ class ZmqBroker(AnyBroker, frozen=True, kw_only=True):
         return ServiceQueue(service.name, queue, requests, *told)
 
 
-class AnyWorker(Settings, frozen=True, kw_only=True):
-    """What every worker is told."""
+class AnyPeer(Settings, frozen=True, kw_only=True):
+    """What every worker and client is told."""
 
-    driving: ClassVar[tuple[str, ...]] = ("timeout", "grace")
     broker: Address
 
     @property
@@ -184,54 +186,51 @@ class AnyWorker(Settings, frozen=True, kw_only=True):
         return super().check()
 
 
-class ZmqWorker(AnyWorker, frozen=True, kw_only=True):
+class ZmqPeer(AnyPeer, frozen=True, kw_only=True):
+    """What every worker and client over ZeroMQ is told."""
+
+    # Whether it has to know the name of its broker's socket: that is its address.
+    names_hub: ClassVar[bool] = False
+    curve: Curve = None
+    max_message: MaxMessage = MAX_MESSAGE
+
+    def transport(self, name: str, to: str = "") -> "Transport":
+        """Return the socket of a process that is called so, to its own broker or another one."""
+        need_zmq()
+        from queuedriver.doors.transports.curve import keys_in
+        from queuedriver.doors.transports.zmq import Spoke
+
+        identity, hub = name.encode(), None
+        if self.names_hub:
+            hub = self.where.encode()
+            identity = hub + b":" + identity
+        return Spoke(to or self.where, identity, hub, keys_in(self.curve), self.max_message)
+
+
+class ZmqWorker(ZmqPeer, frozen=True, kw_only=True):
     """What every worker over ZeroMQ is told."""
 
     driving: ClassVar[tuple[str, ...]] = (
         *("timeout", "hard_after", "grace", "max_documents", "max_age", "max_memory", "until"),
     )
-    curve: Curve = None
-    max_message: MaxMessage = MAX_MESSAGE
-
-    @property
-    def is_server(self) -> bool:
-        """Return whether clients connect to it, and it has no broker."""
-        return False
-
-    @property
-    def hub(self) -> bytes | None:
-        """Return the name of its broker's socket, where it is to know that."""
-        return None
-
-    def check_listen(self) -> None:
-        """Raise ConfigError for an address that it listens on and that is not safe."""
-
-    def placed(self) -> Self:
-        """Return the settings with the port that is listened at, where any would do."""
-        return self
-
-    def identity(self, name: str) -> bytes:
-        """Return the name of the socket of a process that is called so."""
-        return name.encode()
 
     def session(self, name: str) -> "WorkerSession":
         """Return the session of a worker, or of a server, that is called so."""
         raise NotImplementedError
 
 
-class AnyClient(Settings, frozen=True, kw_only=True):
+class AnyClient(ZmqPeer, frozen=True, kw_only=True):
     """What every client is told."""
 
-    broker: Address
     to: Annotated[str | None, Said("Write answers there; else to stdout.", "DIR")] = None
     parallel: Annotated[int, Said("How many requests may be under way at once.", "N", 1)] = 10
     timeout: Annotated[float, Said("How long to wait for an answer.", "TIME")] = 600.0
-    curve: Curve = None
-    max_message: MaxMessage = MAX_MESSAGE
+    # What is to be brought.
+    files: tuple[str, ...] = ()
 
-    def check(self) -> Self:
-        check_endpoint(self.broker)
-        return super().check()
+    def session(self) -> "ClientSession":
+        """Return the session of a client."""
+        raise NotImplementedError
 
 
 def settings_of(protocol: str) -> Any:

@@ -16,16 +16,14 @@ from io import FileIO
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback, from_exception
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.settings import ZmqWorker
-from queuedriver.doors.transports.addresses import need_zmq, own_name
-from queuedriver.doors.transports.base import Transport
-from queuedriver.doors.words import Effect, Leave, Process, Reconnect, Result, Work, WorkerSession
+from queuedriver.doors.transports.addresses import own_name
+from queuedriver.doors.words import Effect, Leave, Process, Reconnect, Result, Work
 from queuedriver.doors.workspace import Workspace
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.recycling import Recycling
 from queuedriver.driving.time_left import TimeLeft
 from queuedriver.errors import ConfigError, Interrupted
-from queuedriver.options import Options
 from queuedriver.processors.base import Processor
 
 # Longest sleep in seconds, so that age and memory are looked at.
@@ -46,37 +44,17 @@ def work(
     """Work until told to leave, by a signal or by the broker; a watchdog sees on the board what is
     done. `last`: the process is about to end; what asks it to leave once more changes nothing."""
     told.check_listen()
-    need_zmq()
-    from queuedriver.doors.transports.curve import keys_in
-    from queuedriver.doors.transports.zmq import Hub, Spoke
-
-    keys = keys_in(told.curve)
-    # The same for as long as we live: a broker knows us again after a reconnection.
-    name = own_name()
-
-    def connect(to: str) -> Transport:
-        if told.is_server:
-            return Hub((told.where,), told.where.encode(), keys, told.max_message)
-        return Spoke(to or told.where, told.identity(name), told.hub, keys, told.max_message)
-
     options = told.options
     with contextlib.ExitStack() as at_end:
         dump = at_end.enter_context(_stacks()) if options.timeout is not None else None
         limits = Limits(options, dump, last=last)
         at_end.callback(limits.close)
-        workspace = Workspace(told.max_message)
-        at_end.callback(workspace.close)
+        loop = _Loop(told, processor, limits, Tally(board), say)
+        at_end.callback(loop.close)
         limits.install()
         at_end.callback(partial(limits.restore, last=last))
-        processor.start(f"worker-{name}")
+        processor.start(f"worker-{loop.name}")
         at_end.callback(processor.stop)
-        tally = Tally(board)
-        tally.start()
-        if board is not None:
-            board.ready(time.monotonic())
-        loop = _Loop(told.session(name), connect, processor, limits, workspace, tally, options)
-        loop.talk = Conversation(loop.session, connect(""), loop.act, say, told.level)
-        at_end.callback(loop.talk.close)
         return loop.run()
 
 
@@ -95,33 +73,41 @@ def _stacks() -> Iterator[FileIO]:
 class _Loop:
     """Hears, processes, says; one connection at a time."""
 
-    talk: Conversation
-
     def __init__(
         self,
-        session: WorkerSession,
-        connect: Callable[[str], Transport],
+        told: ZmqWorker,
         processor: Processor,
         limits: Limits,
-        workspace: Workspace,
         tally: Tally,
-        options: Options,
+        say: Callable[[str], None],
     ) -> None:
-        self.session = session
-        self._connect = connect
+        # For as long as we live: a broker knows us again after a reconnection.
+        self.name = own_name()
+        self._told = told
         self._processor = processor
         self._limits = limits
-        self._workspace = workspace
         self._tally = tally
-        self._recycling = Recycling(options, time.monotonic())
-        self._time_left = TimeLeft.of(options)
+        self._workspace = Workspace(told.max_message)
+        self._recycling = Recycling(told.options, time.monotonic())
+        self._time_left = TimeLeft.of(told.options)
+        self._session = told.session(self.name)
+        self._talk = Conversation(
+            self._session, told.transport(self.name), self._act, say, told.level
+        )
         # What was dealt to us and not begun.
         self._work: deque[Work] = deque()
         self._leave: Leave | None = None
         # Why we leave, once we have said so.
         self._leaving = ""
 
+    def close(self) -> None:
+        self._talk.close()
+        self._workspace.close()
+
     def run(self) -> Leave:
+        self._tally.start()
+        if self._tally.board is not None:
+            self._tally.board.ready(time.monotonic())
         self._start()
         while True:
             self._consider_leaving()
@@ -134,28 +120,28 @@ class _Loop:
                     continue
             else:
                 self._sleep()
-            self.talk.turn(time.monotonic(), time.time())
+            self._talk.turn(time.monotonic(), time.time())
 
-    def act(self, effect: Effect) -> None:
+    def _act(self, effect: Effect) -> None:
         """Do what is neither sent nor said."""
         if type(effect) is Process:
             self._work.append(effect.work)
         elif type(effect) is Leave:
             self._leave = effect
         elif type(effect) is Reconnect:
-            missing = self.talk.transport.missing()
-            self.talk.complain(f"{missing or effect.why} (connecting anew, until it answers)")
+            missing = self._talk.transport.missing()
+            self._talk.complain(f"{missing or effect.why} (connecting anew, until it answers)")
             # What is not begun is the broker's again.
             self._work.clear()
-            self.talk.reopen(self._connect(effect.to))
+            self._talk.reopen(self._told.transport(self.name, effect.to))
             self._start()
 
     def _start(self) -> None:
         now = time.monotonic()
-        self.talk.carry_out(self.session.start(now, time.time()), now)
+        self._talk.carry_out(self._session.start(now, time.time()), now)
 
     def _sleep(self) -> None:
-        woken = sleep([self.talk], [self._limits.wake_fd], time.monotonic() + _LONGEST)
+        woken = sleep([self._talk], [self._limits.wake_fd], time.monotonic() + _LONGEST)
         self._tally.paused(blocked=False)
         if self._limits.wake_fd in woken:
             self._limits.clear()
@@ -180,14 +166,14 @@ class _Loop:
     def _say_goodbye(self, why: str, now: float) -> None:
         if not self._leaving:
             self._leaving = why
-            self.talk.carry_out(self.session.leave(now), now)
+            self._talk.carry_out(self._session.leave(now), now)
 
     def _give_back(self, why: str, now: float) -> None:
         """Say goodbye, and give back what is not begun."""
         self._say_goodbye(why, now)
         while self._work:
             work = self._work.popleft()
-            self.talk.carry_out(self.session.failed(work.claim, Released(why), now), now)
+            self._talk.carry_out(self._session.failed(work.claim, Released(why), now), now)
 
     # Work
 
@@ -212,12 +198,12 @@ class _Loop:
             self._tally.worked(took, 1)
             if self._time_left is not None:
                 self._time_left.learn([took])
-            effects = self.session.finished(work.claim, answer, now)
+            effects = self._session.finished(work.claim, answer, now)
         else:
             self._tally.worked(time.perf_counter() - started, 0)
             self._tally.failed += 1
-            effects = self.session.failed(work.claim, answer, now)
-        self.talk.carry_out(effects, now)
+            effects = self._session.failed(work.claim, answer, now)
+        self._talk.carry_out(effects, now)
         self._tally.ended()
 
     def _answer(self, work: Work) -> tuple[Result, ...] | Setback:

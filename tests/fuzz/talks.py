@@ -278,7 +278,7 @@ _SCALE0 = "tcp://127.0.0.1:8081"
 
 
 def _scale0_worker() -> WorkerSession:
-    return scale0_worker.Worker(scale0_worker.WorkerOptions(identity="w", broker=_SCALE0))
+    return scale0_worker.Worker("w", _SCALE0)
 
 
 TALKS = {

@@ -13,11 +13,10 @@ from functools import partial
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.fuq import runner as tasks
 from queuedriver.doors.fuq import wire
-from queuedriver.doors.fuq.client import Client, KillAll, Start
+from queuedriver.doors.fuq.client import KillAll, Start
 from queuedriver.doors.fuq.runner import CannotRun, Running, Site
 from queuedriver.doors.fuq.settings import WorkerSettings
 from queuedriver.doors.fuq.wire import Task
-from queuedriver.doors.transports.tcp import Caller
 from queuedriver.doors.words import Effect, Leave, Recent, soonest
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError
@@ -36,16 +35,13 @@ def run_worker(
 ) -> Leave:
     """Run tasks until told to leave. QueueError when it cannot even start. `last`: the process is
     about to end."""
-    nproc = asked.nproc if asked.nproc is not None else len(os.sched_getaffinity(0))
-    site = Site(tasks.parse_allow(asked.allow), _root(asked.root), _root(asked.log_root, make=True))
-    session = asked.session(nproc)
     with contextlib.ExitStack() as at_end:
         limits = Limits(Options(grace=asked.options.grace), last=last)
         at_end.callback(limits.close)
+        loop = _Loop(asked, limits, say)
+        at_end.callback(loop.close)
         limits.install()
         at_end.callback(partial(limits.restore, last=last))
-        loop = _Loop(session, asked.transport(), site, limits, asked, say)
-        at_end.callback(loop.close)
         return loop.run()
 
 
@@ -62,22 +58,16 @@ def _root(path: str, *, make: bool = False) -> str:
 class _Loop:
     """Hears, runs, reports."""
 
-    def __init__(
-        self,
-        session: Client,
-        caller: Caller,
-        site: Site,
-        limits: Limits,
-        asked: WorkerSettings,
-        say: Callable[[str], None],
-    ) -> None:
-        self._session = session
-        self._caller = caller
-        self._site = site
+    def __init__(self, asked: WorkerSettings, limits: Limits, say: Callable[[str], None]) -> None:
+        allowed = tasks.parse_allow(asked.allow)
+        self._site = Site(allowed, _root(asked.root), _root(asked.log_root, make=True))
+        self._session = asked.session(asked.nproc or len(os.sched_getaffinity(0)))
+        self._caller = asked.transport()
         self._limits = limits
         self._timeout = asked.options.timeout
         self._say = say
-        self._talk = Conversation(session, caller, self._act, self._say_once, asked.level)
+        told = self._act, self._say_once, asked.level
+        self._talk = Conversation(self._session, self._caller, *told)
         # By a descriptor that says when it has ended.
         self._running: dict[int, Running] = {}
         self._end: Leave | None = None

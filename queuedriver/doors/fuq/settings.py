@@ -11,7 +11,7 @@ from queuedriver.doors.fuq.wire import MAX_NPROC
 from queuedriver.doors.settings import (
     Address,
     AnyBroker,
-    AnyWorker,
+    AnyPeer,
     Listen,
     SecretFile,
     Service,
@@ -87,10 +87,11 @@ class BrokerSettings(AnyBroker, frozen=True, kw_only=True):
         )
 
 
-class WorkerSettings(AnyWorker, frozen=True, kw_only=True):
+class WorkerSettings(AnyPeer, frozen=True, kw_only=True):
     """What a worker of fuq is told."""
 
     protocol: ClassVar[str] = "fuq"
+    driving: ClassVar[tuple[str, ...]] = ("timeout", "grace")
     broker: Address = _ENDPOINT
     nproc: Annotated[
         int | None, Said("How many processors it has; else all.", "N", 1, MAX_NPROC)

@@ -18,8 +18,6 @@ from queuedriver.doors.roundrobin.console_terminal import QUIT, Terminal
 from queuedriver.doors.roundrobin.settings import ClientSettings
 from queuedriver.doors.transports.addresses import own_name
 from queuedriver.doors.transports.base import Transport
-from queuedriver.doors.transports.curve import keys_in
-from queuedriver.doors.transports.zmq import Spoke
 from queuedriver.doors.words import Effect, Effects, Ended
 
 # Requests of one bulk that are under way at once.
@@ -33,11 +31,9 @@ Ask = Callable[[float], tuple[bytes, Effects]]
 
 def run(told: ClientSettings) -> int:
     """Be a client that asks when it is told to; return the exit code."""
-    hub = told.broker.encode()
-    identity = hub + b":" + own_name().encode()
     with (
         closing(Terminal(told.level)) as terminal,
-        closing(Spoke(told.broker, identity, hub, keys_in(told.curve))) as spoke,
+        closing(told.transport(own_name())) as spoke,
     ):
         return ClientConsole(terminal, spoke).run()
 

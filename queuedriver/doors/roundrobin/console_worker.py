@@ -16,8 +16,6 @@ from queuedriver.doors.roundrobin.settings import WorkerSettings
 from queuedriver.doors.roundrobin.worker import REGISTERED, REGISTERING, Worker
 from queuedriver.doors.transports.addresses import own_name
 from queuedriver.doors.transports.base import Transport
-from queuedriver.doors.transports.curve import keys_in
-from queuedriver.doors.transports.zmq import Spoke
 from queuedriver.doors.words import Effects, Send
 
 # How many `bulk` starts.
@@ -81,10 +79,9 @@ class WorkerConsole:
     def __init__(self, told: WorkerSettings, terminal: Terminal) -> None:
         self._told = told
         self._terminal = terminal
-        self._keys = keys_in(told.curve)
-        self._identity = told.identity(own_name())
+        self._name = own_name()
         self._serial = int.from_bytes(os.urandom(3))
-        self._parent = self._member("worker", self._identity)
+        self._parent = self._member("worker", self._name)
         self._children: list[Member] = []
 
     def run(self) -> int:
@@ -126,12 +123,11 @@ class WorkerConsole:
                 self._terminal.refuse(name, "register, deregister, bulk, endbulk")
         self._terminal.prompt()
 
-    def _member(self, name: str, identity: bytes) -> Member:
-        told = self._told
-        spoke = Spoke(told.where, identity, told.hub, self._keys, told.max_message)
+    def _member(self, name: str, called: str) -> Member:
+        spoke = self._told.transport(called)
         # Each counts from another number on.
         self._serial = (self._serial + (1 << 16)) & 0xFFFFFFFF
-        return Member(name, spoke, told.slots, self._serial, self._terminal)
+        return Member(name, spoke, self._told.slots, self._serial, self._terminal)
 
     def _bulk(self) -> None:
         if not self._parent.known:
@@ -141,7 +137,7 @@ class WorkerConsole:
         else:
             for number in range(1, CHILDREN + 1):
                 # By this the broker's table knows whose child it is.
-                child = self._member(f"child {number:2d}", self._identity + b".%d" % number)
+                child = self._member(f"child {number:2d}", f"{self._name}.{number}")
                 self._children.append(child)
                 child.does(child.register)
             self._terminal.show(1, f"{CHILDREN} children are registering")

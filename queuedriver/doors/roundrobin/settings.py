@@ -14,12 +14,14 @@ from queuedriver.doors.settings import (
     ZmqBroker,
     ZmqWorker,
 )
-from queuedriver.doors.transports.addresses import check_listen, with_port
+from queuedriver.doors.transports.addresses import check_listen, need_zmq, with_port
 from queuedriver.errors import BadArgument
 from queuedriver.options import Said
 
 if TYPE_CHECKING:
     from queuedriver.doors.roundrobin.broker import RoundRobinBroker
+    from queuedriver.doors.roundrobin.client import Client
+    from queuedriver.doors.transports.base import Transport
     from queuedriver.doors.words import WorkerSession
 
 _ENDPOINT = "tcp://127.0.0.1:6714"
@@ -53,6 +55,7 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
     """What a worker of roundrobin is told."""
 
     protocol: ClassVar[str] = "roundrobin"
+    names_hub: ClassVar[bool] = True
     broker: Address = _ENDPOINT
     slots: Annotated[int, Said("How many documents may be sent ahead.", "N", 1)] = 10
     listen: Annotated[str, Said("Be a plain server, without a broker.", "ADDRESS")] = ""
@@ -62,17 +65,6 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
     @property
     def where(self) -> str:
         return self.listen or self.broker
-
-    @property
-    def is_server(self) -> bool:
-        return bool(self.listen)
-
-    @property
-    def hub(self) -> bytes:
-        return self.where.encode()
-
-    def identity(self, name: str) -> bytes:
-        return f"{self.where}:{name}".encode()
 
     def check(self) -> Self:
         if self.listen and self.broker != _ENDPOINT:
@@ -92,24 +84,37 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         from queuedriver.doors.roundrobin.worker import Server, Worker
 
         serial = int.from_bytes(os.urandom(3))
-        return Server(serial=serial) if self.is_server else Worker(self.slots, serial=serial)
+        return Server(serial=serial) if self.listen else Worker(self.slots, serial=serial)
+
+    def transport(self, name: str, to: str = "") -> "Transport":
+        if not self.listen:
+            return super().transport(name, to)
+        need_zmq()
+        from queuedriver.doors.transports.curve import keys_in
+        from queuedriver.doors.transports.zmq import Hub
+
+        at = self.listen
+        return Hub((at,), at.encode(), keys_in(self.curve), self.max_message)
 
 
 class ClientSettings(AnyClient, frozen=True, kw_only=True):
     """What a client of roundrobin is told."""
 
     protocol: ClassVar[str] = "roundrobin"
+    names_hub: ClassVar[bool] = True
     broker: Address = _ENDPOINT
     words: Annotated[tuple[str, ...], Said("What to bring.", "[send FILE...]", flags=())] = ()
     exec: Annotated[bool, Said("Do not wait for answers; at most once.")] = False
     console: Console = False
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Return what is to be brought."""
-        return self.words[1:]
-
     def check(self) -> Self:
-        if not self.console and (self.words[:1] != ("send",) or not self.files):
+        send, *files = self.words or ("",)
+        if not self.console and (send != "send" or not files):
             raise BadArgument("say what to do: queuedriver client roundrobin ADDRESS send FILE...")
-        return super().check()
+        return msgspec.structs.replace(super().check(), files=tuple(files))
+
+    def session(self) -> "Client":
+        from queuedriver.doors.roundrobin.client import Client
+
+        serial = int.from_bytes(os.urandom(3))
+        return Client(self.timeout, serial=serial, tracked=not self.exec)

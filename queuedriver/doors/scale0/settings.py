@@ -1,5 +1,6 @@
 """What a broker, a worker and a client of scale0 are told."""
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
@@ -20,6 +21,7 @@ from queuedriver.options import Said
 
 if TYPE_CHECKING:
     from queuedriver.doors.scale0.broker import Broker
+    from queuedriver.doors.scale0.client import Client
     from queuedriver.doors.scale0.worker import Worker
 
 # Where brokers listen for workers, and for clients: to a broker they are the same.
@@ -110,16 +112,10 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         return super().check()
 
     def session(self, name: str) -> "Worker":
-        from queuedriver.doors.scale0.worker import Worker, WorkerOptions
+        from queuedriver.doors.scale0.worker import Worker
 
-        options = WorkerOptions(
-            identity=name,
-            services=self.service or None,
-            broker=self.broker,
-            group=addresses_of(self.group),
-            heartbeat_interval=self.heartbeat_interval,
-        )
-        return Worker(options)
+        group = addresses_of(self.group)
+        return Worker(name, self.broker, self.service or None, group, self.heartbeat_interval)
 
 
 class ClientSettings(AnyClient, frozen=True, kw_only=True):
@@ -130,6 +126,11 @@ class ClientSettings(AnyClient, frozen=True, kw_only=True):
     action: Annotated[Literal["request"], Said("What to do.", "request", flags=())]
     service: Annotated[str, Said("Which service to ask.", "SERVICE", flags=())]
     files: Annotated[tuple[str, ...], Said("What to bring.", "FILE...", flags=())]
+
+    def session(self) -> "Client":
+        from queuedriver.doors.scale0.client import Client
+
+        return Client(self.service, f"{os.urandom(3).hex()}.", self.timeout)
 
 
 def addresses_of(group: Sequence[str]) -> tuple[str, ...]:

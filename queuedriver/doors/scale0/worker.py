@@ -9,8 +9,6 @@ import re
 from collections import deque
 from collections.abc import Sequence
 
-import msgspec
-
 from queuedriver.claims.outcomes import Released, Setback
 from queuedriver.doors.scale0 import wire
 from queuedriver.doors.scale0.wire import Command, Config, DisconnectError, ReadyOk, WorkRequest
@@ -90,19 +88,6 @@ _ADDRESS = re.compile(r"[a-z]{2,8}://[!-~]{1,200}")
 _NEVER = float("inf")
 
 
-class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker was told."""
-
-    identity: str
-    # None: all that its broker has.
-    services: tuple[str, ...] | None = None
-    # The broker it connects to first, and others it may go to.
-    broker: str = ""
-    group: tuple[str, ...] = ()
-    # Seconds; longer than the broker's own, or nothing.
-    heartbeat_interval: float | None = None
-
-
 class _Way:
     """At which broker it is, and where it may go."""
 
@@ -128,16 +113,27 @@ class _Way:
 class Worker(WorkerSession):
     """One worker, with one document at a time."""
 
-    def __init__(self, told: WorkerOptions) -> None:
-        self._told = told
+    def __init__(
+        self,
+        identity: str,
+        broker: str,
+        services: tuple[str, ...] | None = None,
+        group: tuple[str, ...] = (),
+        heartbeat_interval: float | None = None,
+    ) -> None:
+        """Without `services` it offers all that its broker has; the heartbeats are its broker's,
+        unless longer ones are wished."""
+        self._identity = identity
         self._state = CLOSED
-        self._way = _Way(told.broker, told.group)
+        self._way = _Way(broker, group)
         # The configuration: its version, None when it is not known, and what we offer.
         self._version: wire.Version | None = None
-        self._services = told.services or ()
+        self._services = services or ()
+        self._offers_all = services is None
         # It has been listed once: from then on it does not give up.
         self._started = False
-        self._interval = told.heartbeat_interval or _FIRST_INTERVAL
+        self._wished_interval = heartbeat_interval
+        self._interval = heartbeat_interval or _FIRST_INTERVAL
         # What was sent to us, in its order; the first is being processed.
         self._in_hand: deque[Work] = deque()
         # Until when there must be an answer, and whether READY has been repeated for it.
@@ -166,7 +162,7 @@ class Worker(WorkerSession):
             self._state = WORKER.own_step(self._state, "connected")
             return self._check_config(now)
         self._state = WORKER.own_step(self._state, "connected", "our own broker does not answer")
-        return [_send(wire.NeedBroker(identity=self._told.identity, services=self._services))]
+        return [_send(wire.NeedBroker(identity=self._identity, services=self._services))]
 
     def joined(self, peer: bytes, now: float) -> Effects:
         """CHECKCONFIG, with what is in hand: what was on its way may be lost."""
@@ -259,7 +255,7 @@ class Worker(WorkerSession):
         way = self._way
         if not event.unchanged:
             self._version = event.config_version
-            self._services = event.services if self._told.services is None else self._services
+            self._services = event.services if self._offers_all else self._services
             way.group = event.group_config.brokers or way.group
             preferred = event.preferred_broker
             way.preferred = preferred if _ADDRESS.fullmatch(preferred) else way.own
@@ -384,7 +380,7 @@ class Worker(WorkerSession):
         self._repeated = False
         event = wire.Ready(
             services=self._services,
-            heartbeat_interval=self._told.heartbeat_interval,
+            heartbeat_interval=self._wished_interval,
             time=now + self._wall_ahead,
             config_version=self._version,
         )

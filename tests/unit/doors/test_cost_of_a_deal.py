@@ -213,7 +213,7 @@ def test_document_costs_a_worker_no_more_than_was_counted(
 ) -> None:
     settings = settings_of(protocol)
     told: ZmqWorker = settings.WorkerSettings(broker=ADDRESS)
-    front = () if told.hub is None else (told.hub,)
+    front = (told.where.encode(),) if told.names_hub else ()
     exchange: Exchange[Any] = settings.BrokerSettings(input="in", outputs=("out",)).session("b")
     dealt = 0
 

@@ -22,7 +22,6 @@ from queuedriver.doors.scale0.worker import (
     WORKER,
     WORKING,
     Worker,
-    WorkerOptions,
 )
 from queuedriver.doors.words import (
     Effect,
@@ -70,7 +69,7 @@ def others(effects: Sequence[Effect]) -> list[Effect]:
 
 
 def a_worker(*group: str, **options: Any) -> Worker:
-    worker = Worker(WorkerOptions(identity="w", broker=HERE, group=group, **options))
+    worker = Worker("w", HERE, group=group, **options)
     assert commands(worker.start(0.0, WALL)) == ["CHECKCONFIG"]
     return worker
 
@@ -120,7 +119,7 @@ def test_start_up_with_the_broker_down_fails_with_an_error() -> None:
 
 
 def test_start_up_with_the_broker_up_says_the_four_lines_in_their_order() -> None:
-    worker = Worker(WorkerOptions(identity="w", broker=HERE))
+    worker = Worker("w", HERE)
     effects = worker.start(0.0, WALL)
     effects += hear(worker, "CONFIG", services=["ocr"], config_version="v1")
     effects += hear(worker, "READYOK")
@@ -582,7 +581,7 @@ def test_each_row_of_the_table_of_frontends_is_stepped(monkeypatch: pytest.Monke
 def made(state: str, group: tuple[str, ...], started: bool, other: bool) -> Worker:
     """A worker that may be in a state: listed before or not, with or without others to go to, and
     in one of two ways."""
-    worker = Worker(WorkerOptions(identity="w", broker=HERE, group=group, heartbeat_interval=1.0))
+    worker = Worker("w", HERE, group=group, heartbeat_interval=1.0)
     if state == CLOSED and not (started or other):
         return worker
     worker.start(0.0, WALL)

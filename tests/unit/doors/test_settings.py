@@ -18,7 +18,7 @@ def test_address_that_peers_are_told_has_a_port_where_any_would_do() -> None:
     assert re.fullmatch(r"tcp://127\.0\.0\.1:[0-9]+", broker.address)
     assert broker.listen[1] == anywhere[1]
     server = roundrobin.WorkerSettings(listen=anywhere[0]).placed()
-    assert re.fullmatch(rb"tcp://127\.0\.0\.1:[0-9]+", server.hub)
+    assert re.fullmatch(r"tcp://127\.0\.0\.1:[0-9]+", server.where)
     assert roundrobin.WorkerSettings().placed().where == "tcp://127.0.0.1:6714"
 
 
