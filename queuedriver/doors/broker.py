@@ -125,8 +125,8 @@ class Broker(Life):
         told = self.options, self.told.level, self._say
         loop = BrokerLoop(everything, exchange, transport, limits, self._tally, *told)
         loop.breaker.beats = [one.beats for one in found]
-        for one, service in zip(found, self._services, strict=True):
-            source = self._source(service, one, exchange, transport, limits)
+        for one, service in zip(found, self.told.services, strict=True):
+            source = self.told.source(service, one, loop)
             loop.sources.append(source)
             loop.unpack = loop.unpack or source.unpack
         return loop
