@@ -8,8 +8,9 @@
                                  it: there alone
     reload-<serial>              once: read the pipeline's file again
     hosts/<host>.json            what the watchdog of that host says of itself
-    logs/<host>/, events/        what it keeps on its host, copied here
+    logs/<host>/, events/        what it keeps on its host, copied here; what operators asked for
     history/<host>/              what its stages did (operators/history.py)
+    batches/<id>.json            documents that an operator has put back together
 
 What the command line does is here too: each of its moves writes or removes one of these. Each
 number has a file of its own, so that two people who change two of them at one moment do not undo
@@ -48,6 +49,7 @@ HOSTS = "hosts"
 LOGS = "logs"
 EVENTS = "events"
 HISTORY = "history"
+BATCHES = "batches"
 OUR_DIRECTORIES = (HOSTS, LOGS, EVENTS, HISTORY)
 # Random digits by which the root is known again.
 LANDMARK = "landmark"
@@ -60,7 +62,7 @@ MARK = b"watchdogd\n"
 # What was asked of Slurm, and what it said (slurm/ledger.py).
 SLURM = "slurm"
 
-_OURS = {*OUR_DIRECTORIES, LANDMARK, SLURM}
+_OURS = {*OUR_DIRECTORIES, BATCHES, LANDMARK, SLURM}
 # People write these files; more than so much is something else.
 _LIMIT = 64 << 10
 _MOST_FILES = 1000

@@ -290,12 +290,28 @@ def finish(queue: "InputQueue", claim: Claim, inode: int = 0, *, planned: bool =
 
 def put_away(queue: "InputQueue", claim: Claim) -> bool:
     """Remove the input, or move it to the archive. False when it was gone."""
-    if queue.archive is None:
+    if queue.archive is None or _is_archived(queue, claim):
         return queue.directory.remove(claim.name)
     final = move(queue.directory, claim.name, queue.archive, claim.docid, claim.token)
     if queue.durable:
         queue.archive.sync()
     return final is not None
+
+
+def _is_archived(queue: "InputQueue", claim: Claim) -> bool:
+    """Return whether the archive has this very file under its docid: a document that is replayed.
+    Numbers of files alone do not say so: some file systems give many files one."""
+    if queue.archive is None:
+        return False
+    try:
+        ours = queue.directory.status(claim.name)
+        if ours.st_nlink == 1:
+            return False
+        theirs = queue.archive.status(claim.docid)
+    except FileNotFoundError:
+        return False
+    telling = ("st_dev", "st_ino", "st_nlink", "st_size", "st_mtime_ns")
+    return all(getattr(ours, one) == getattr(theirs, one) for one in telling)
 
 
 # What somebody else committed

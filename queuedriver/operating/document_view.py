@@ -8,7 +8,7 @@ are passed on as they are.
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -151,14 +151,17 @@ def gather(queue: Queue, docid: str, observer: Observer | None = None) -> Docume
     )
 
 
-def list_places(queue: Queue, states: Collection[str]) -> Iterator[Place]:
-    """Yield every document in one of the states: those in the queue, then those discarded."""
+def list_places(
+    queue: Queue, states: Collection[str], discarded: Iterable[str] | None = None
+) -> Iterator[Place]:
+    """Yield every document in one of the states: those in the queue, then those discarded; of these
+    only some, where their names in `discarded/` are given."""
     if any(state != "discarded" for state in states):
         for name, item in queue.items():
             if item.state in states:
                 yield _place(queue, name, item)
     if "discarded" in states:
-        for one in queue.reports():
+        for one in queue.reports(places=discarded):
             yield _discarded_place(queue, *one)
 
 

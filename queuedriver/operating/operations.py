@@ -1,6 +1,7 @@
 """What an operator does to the documents of a queue: retry, discard, recover.
 
     retry      discarded/d   → d.ready, its report gone      d.failed, d.<due>.later → d.ready
+    replay     archive/d     → d.ready, too: a hard link, or a copy where there can be none
     discard    d.ready, .failed, .later → discarded/d, with a report: claimed first, as a driver
                would, so that no driver takes it meanwhile
     recover    what dead drivers left, where no driver runs that would do it (`recovery.py`)
@@ -10,18 +11,20 @@ comes second finds nothing. One that is killed amid a discard leaves a claim lik
 which is given back.
 """
 
+import errno
+import os
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import Literal, NamedTuple
 
-from queuedriver.claims.attempts import Attempts, File, attempts_in, places_of
+from queuedriver.claims.attempts import Attempts, File, attempts_in, places_of, read_report
 from queuedriver.claims.charging import charge
 from queuedriver.claims.liveness import Observer, Roster
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal, journal_path, submitter
 from queuedriver.driving.setup import queue_of
-from queuedriver.errors import BadArgument, explained
+from queuedriver.errors import AlreadyThere, BadArgument, explained
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import OPERATOR
@@ -32,6 +35,11 @@ from queuedriver.operating.queue import Queue
 
 # What is noted of an item that begins anew, by the state that it had.
 _BEGUN = {"failed": "it had failed", "later": "it was not due"}
+
+# Another file system, one without hard links or with too many of them, another user's file.
+_NO_LINK = frozenset(
+    {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
+)
 
 
 class Result(NamedTuple):
@@ -65,8 +73,40 @@ def retry(queue: Queue, docids: Collection[str], journal: Journal) -> list[Resul
     wanted = [docid for docid in docids if names.objection(docid) is None]
     came = {docid: Result(docid, "missing", f"no {docid!r} in {queue.path}") for docid in docids}
     with attempts_in(queue.directory) as attempts:
-        moved = _from_discarded(queue, attempts, wanted, came)
+        attempts.settle()
+        places = places_of(attempts.discarded, attempts.directory, set(wanted))
+        moved = _from_discarded(queue, attempts, places.items(), came)
         moved |= _from_waiting(queue, attempts, set(wanted) - moved.keys(), came)
+    return _begun(queue, moved, came, journal)
+
+
+def retry_seen(queue: Queue, seen: Mapping[str, float], journal: Journal) -> list[Result]:
+    """Retry just these documents: by their names in `discarded/`, each with when it was discarded,
+    as somebody has seen it; 0 where its report was lost. One that has come since, under the name of
+    one that has left, is another document, and stays."""
+    left = "is not discarded any more as it was when it was listed"
+    came = {docid: Result(docid, "refused", f"{docid!r} {left}") for docid in seen}
+    with attempts_in(queue.directory) as attempts:
+        attempts.settle()
+        places = (
+            (docid, [docid])
+            for docid, discarded_at in seen.items()
+            if names.objection(docid) is None
+            and _discarded_at(attempts.discarded, docid) == discarded_at
+        )
+        moved = _from_discarded(queue, attempts, places, came)
+    return _begun(queue, moved, came, journal)
+
+
+def _discarded_at(discarded: Directory, place: str) -> float:
+    report = read_report(discarded, place)
+    return report.discarded_at if report is not None else 0.0
+
+
+def _begun(
+    queue: Queue, moved: Mapping[str, str], came: Mapping[str, Result], journal: Journal
+) -> list[Result]:
+    """Make what was moved safe, and note it."""
     if moved:
         queue.directory.sync()
     for docid, message in moved.items():
@@ -75,15 +115,17 @@ def retry(queue: Queue, docids: Collection[str], journal: Journal) -> list[Resul
 
 
 def _from_discarded(
-    queue: Queue, attempts: Attempts, docids: Collection[str], came: dict[str, Result]
+    queue: Queue,
+    attempts: Attempts,
+    wanted: Iterable[tuple[str, list[str]]],
+    came: dict[str, Result],
 ) -> dict[str, str]:
-    """Take documents out of `discarded/`; return which, and what to note. Of several of one docid
-    the newest, under the docid that they had."""
+    """Take documents out of `discarded/`: of each docid the first of its names there, which is the
+    newest, under the docid that was asked for. Return which, and what to note."""
     moved: dict[str, str] = {}
     restored: list[File] = []
-    attempts.settle()
     discarded = attempts.discarded
-    for docid, places in places_of(discarded, attempts.directory, set(docids)).items():
+    for docid, places in wanted:
         ready = names.waiting_name(docid, 0)
         try:
             restored.append(attempts.restore(queue.directory, places[0], ready))
@@ -146,6 +188,52 @@ def _not_waiting(name: str, item: names.Item) -> Result:
     }
     why = words.get(item.state, f"{docid!r} is claimed by driver {driver}")
     return Result(docid, "nothing to do" if item.state == "ready" else "refused", why)
+
+
+# Replay
+
+
+def replay(
+    queue: Queue, archive: Directory, docids: Iterable[str], journal: Journal
+) -> list[Result]:
+    """Let documents that went through, and were archived, be processed once more. The archive keeps
+    what it has: of one file there are two names then, until the document is archived again."""
+    queue.check_open()
+    here = {item.docid for _, item in queue.items()}
+    came = []
+    for docid in docids:
+        if names.objection(docid) is not None or not _is_file(archive, docid):
+            came.append(Result(docid, "missing", f"no {docid!r} in {archive.path}"))
+        elif docid not in here and _put_again(queue, archive, docid):
+            journal.note("submitted", docid, message=f"once more, from {archive.path}")
+            came.append(Result(docid, "done"))
+        else:
+            came.append(Result(docid, "refused", f"a document {docid!r} is in the queue already"))
+    queue.directory.sync()
+    return came
+
+
+def _is_file(directory: Directory, name: str) -> bool:
+    with suppress(FileNotFoundError):
+        return directory.is_regular(name)
+    return False
+
+
+def _put_again(queue: Queue, archive: Directory, docid: str) -> bool:
+    """Give an archived file a name in its queue; return False where that is taken."""
+    ready = names.waiting_name(docid, 0)
+    try:
+        os.link(docid, ready, src_dir_fd=archive.fd, dst_dir_fd=queue.directory.fd)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        try:
+            queue.submit(docid, os.path.join(archive.path, docid))
+        except AlreadyThere:
+            return False
+    return True
 
 
 # Discard

@@ -165,16 +165,16 @@ class Queue:
                 return None
             return find_report(discarded, attempts, docid)
 
-    def reports(self, docid: str = "") -> Iterator[Discarded]:
+    def reports(self, docid: str = "", places: Iterable[str] | None = None) -> Iterator[Discarded]:
         """Yield the discarded documents, with why they are: all, or those of a docid, the newest
-        first."""
+        first, or those that have these names in `discarded/`."""
         with self._reports() as (discarded, attempts):
-            if discarded is not None:
-                places: Iterable[str] = self.each_discarded()
-                if docid:
-                    places = places_of(discarded, attempts, [docid]).get(docid, [])
-                for place in places:
-                    yield Discarded(place, find_report(discarded, attempts, place))
+            if discarded is None:
+                return
+            if docid:
+                places = places_of(discarded, attempts, [docid]).get(docid, [])
+            for place in self.each_discarded() if places is None else places:
+                yield Discarded(place, find_report(discarded, attempts, place))
 
     @contextlib.contextmanager
     def _reports(self) -> Iterator[tuple[Directory | None, Directory | None]]:

@@ -42,6 +42,7 @@ PURE = {
     "watchdogd.policy",
     "watchdogd.sizes",
     "watchdogd.stage_words",
+    "watchdogd.operators.causes",
 }
 # A package's `__init__` is its map, and imports nothing.
 MAPS = {

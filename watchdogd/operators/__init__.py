@@ -5,4 +5,7 @@ view       what can be known of it at one moment; everything that shows it count
 history    what each stage did in the last hours and days, as the watchdogs write it down
 forecast   whether what waits in a stage gets less, and when it will be through; pure
 sentences  what must be said of it before any number, and what to type then; pure
+causes     discarded documents in groups, by what they failed of; pure
+discards   reads what was discarded, the newest first
+batches    documents that an operator put back together, and what became of each
 """

@@ -1,0 +1,147 @@
+"""Discarded documents by what they failed of: the groups that people act on. Pure.
+
+Documents are of one group when they failed in one stage and in one way, with one exception, one
+message but for numbers, quoted names and paths, and in one function of the user's code. What that
+is `outcomes.cause_key` decides, here as for a stage that stops itself.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from queuedriver.claims.outcomes import cause_key, first_line
+from queuedriver.format.records import Failure, Report
+
+# In each key: raised when documents are grouped otherwise than before, so that a key that somebody
+# noted down then is known to be an old one.
+VERSION = 1
+_DIGITS = 10
+# Of each group so many documents are named.
+_NAMED = 3
+# Of what was said against each of thousands so much is kept, in characters.
+_SHOWN = 400
+# Of a document whose report is lost.
+_NO_REPORT = Failure(cause="no-report", message="its report is missing")
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A discarded document, and why it was."""
+
+    stage: str
+    # By its name in the pipeline.
+    queue: str
+    # As it is called in `discarded/`.
+    docid: str
+    # In seconds since the epoch; with the docid it says which document of that name this is. 0
+    # where the report is lost.
+    discarded_at: float
+    cause: str
+    # What it has in common with all of its group.
+    common: str
+    # The first line of what was said against it.
+    message: str
+    # That of its group.
+    key: str
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Discarded documents of one stage that failed of one thing."""
+
+    key: str
+    stage: str
+    cause: str
+    common: str
+    # What was said against the newest, with its numbers and names.
+    message: str
+    count: int
+    # When the first and the last of them were discarded, in seconds since the epoch.
+    first_at: float
+    last_at: float
+    # The newest first.
+    docids: tuple[str, ...]
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """What was discarded in some stages: the documents that were asked for, and their groups."""
+
+    # The newest first.
+    cases: tuple[Case, ...]
+    # The largest first.
+    groups: tuple[Group, ...]
+    # How many documents were looked at, the newest there are, and how many there are in all.
+    read: int
+    total: int
+
+    @property
+    def words(self) -> str:
+        """Return over how many documents this is: never silently over a part."""
+        if self.read < self.total:
+            return f"grouped over the latest {self.read:,} of {self.total:,}"
+        return f"grouped over all {self.total:,}"
+
+    def of_group(self, key: str) -> tuple[Case, ...]:
+        """Return the documents of one group."""
+        return tuple(one for one in self.cases if one.key == key)
+
+
+def case_of(stage: str, queue: str, docid: str, report: Report | None) -> Case:
+    """Return one discarded document with the key of its group."""
+    failure = report.failure if report is not None else _NO_REPORT
+    # Thousands have the same.
+    common = sys.intern(cause_key(failure))
+    at = report.discarded_at if report is not None else 0.0
+    key = group_key(stage, common)
+    return Case(stage, queue, docid, at, failure.cause, common, first_line(failure)[:_SHOWN], key)
+
+
+@lru_cache(maxsize=1024)
+def group_key(stage: str, common: str) -> str:
+    """Return what a group is called: the same wherever and whenever its documents are looked at."""
+    # Late: only who looks at what was discarded needs it.
+    from hashlib import blake2b
+
+    text = f"{stage}\0{common}".encode(errors="backslashreplace")
+    return f"{VERSION}-{blake2b(text).hexdigest()[:_DIGITS]}"
+
+
+def is_outdated(key: str) -> bool:
+    """Return whether a key was made when documents were grouped otherwise."""
+    version, _, rest = key.partition("-")
+    return version.isdecimal() and bool(rest) and version != str(VERSION)
+
+
+def says(docid: str, report: Report | None, cause: str, text: str) -> bool:
+    """Return whether a document failed of this cause, and the text is in its docid or in what its
+    report says, in capitals or not; empty ones ask for nothing."""
+    failure = report.failure if report is not None else _NO_REPORT
+    if cause and cause != failure.cause:
+        return False
+    said = (docid, failure.message, failure.traceback, failure.stderr_tail)
+    return not text or any(text.casefold() in one.casefold() for one in said if one)
+
+
+def survey_of(cases: Iterable[Case], read: int, total: int) -> Survey:
+    """Group documents."""
+    newest = sorted(cases, key=lambda one: one.discarded_at, reverse=True)
+    members: dict[str, list[Case]] = {}
+    for one in newest:
+        members.setdefault(one.key, []).append(one)
+    groups = sorted(map(_group, members.values()), key=lambda one: (-one.count, -one.last_at))
+    return Survey(cases=tuple(newest), groups=tuple(groups), read=read, total=total)
+
+
+def _group(members: Sequence[Case]) -> Group:
+    newest = members[0]
+    return Group(
+        key=newest.key,
+        stage=newest.stage,
+        cause=newest.cause,
+        common=newest.common,
+        message=newest.message,
+        count=len(members),
+        first_at=members[-1].discarded_at,
+        last_at=newest.discarded_at,
+        docids=tuple(one.docid for one in members[:_NAMED]),
+    )
