@@ -4,8 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from queuedriver.claims.document import Document
-    from queuedriver.claims.outputs import Output, Outputs
+    from queuedriver.claims.document import Document, Output, Outputs
     from queuedriver.driving.driver import Driver
     from queuedriver.driving.life import Left
     from queuedriver.driving.limits import Limits
@@ -70,8 +69,8 @@ _HOME_OF = {
     "Left": "queuedriver.driving.life",
     "Limits": "queuedriver.driving.limits",
     "Options": "queuedriver.options",
-    "Output": "queuedriver.claims.outputs",
-    "Outputs": "queuedriver.claims.outputs",
+    "Output": "queuedriver.claims.document",
+    "Outputs": "queuedriver.claims.document",
     "Processor": "queuedriver.processors.base",
     "Queue": "queuedriver.operating.queue",
 }

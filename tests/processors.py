@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Output
+from queuedriver.claims.document import Document, Output
 from queuedriver.disk.filesystem import copy_all
 from queuedriver.errors import Interrupted, PermanentError, TryLater
 

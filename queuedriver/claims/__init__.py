@@ -1,11 +1,9 @@
 """Claims: what to try next, who has what, and how each attempt ends.
 
 input_queue.py   one open input queue: claims, and how each ends. Read this first
-lookahead.py     the names that are to be tried next, listed a few at a time
-picking.py       in which order they are tried, and who takes which
+picking.py       the names that are tried next, in which order, and who takes which
+document.py      what a processor sees of a claimed item, and what it writes before the commit
 handoff.py       the names on disk that a claim goes through, with one commit point
-document.py      what a processor sees of a claimed item
-outputs.py       what a claim writes before it commits
 outcomes.py      how an attempt ends: done, failed, later or released; pure
 charging.py      what an attempt costs that is not done
 attempts.py      what is remembered of attempts, and the report that it becomes

@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from queuedriver.claims.document import Document
+from queuedriver.claims.document import Document, Outputs, Written
 from queuedriver.claims.outcomes import OF_THE_ITEM
-from queuedriver.claims.outputs import Outputs, Written
 from queuedriver.disk.filesystem import NOREPLACE, Directory, libc, move
 from queuedriver.disk.mounts import is_local
 from queuedriver.errors import FileSystemTrouble, OutputMissing

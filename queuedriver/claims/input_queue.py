@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from queuedriver.claims import charging, handoff
 from queuedriver.claims.attempts import ATTEMPTS, Attempts
+from queuedriver.claims.document import Outputs, Target
 from queuedriver.claims.handoff import CLAIMS, Claim
 from queuedriver.claims.liveness import DRIVERS
-from queuedriver.claims.lookahead import Lookahead
 from queuedriver.claims.outcomes import DONE, OF_THE_ITEM, Doubted, Ending, from_exception
-from queuedriver.claims.outputs import Outputs, Target
+from queuedriver.claims.picking import Lookahead, Picker
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.output_id import landmark
@@ -104,7 +104,7 @@ class InputQueue:
         self.took: Callable[[Iterable[float]], object] = _unheard
         self.plain = self._is_plain()
         # What is to be tried; an order, and those who share the queue, are whoever's who drives it.
-        self.waiting = Lookahead(directory, self.attempts, mint.driver)
+        self.waiting = Lookahead(directory, self.attempts, Picker(directory))
         # What could not be given back, or removed, while the file system was not well.
         self.later: list[Claim] = []
         # Usual claims that were handed over and are yet to be noted: when, and how long they took.

@@ -4,8 +4,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Outputs
+from queuedriver.claims.document import Document, Outputs
 from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import AS_JSON, QUIET
 from queuedriver.cli.run import drive

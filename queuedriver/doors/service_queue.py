@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from queuedriver.claims.charging import give_back_later
+from queuedriver.claims.document import Output
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import (
@@ -32,7 +33,6 @@ from queuedriver.claims.outcomes import (
     first_line,
     from_exception,
 )
-from queuedriver.claims.outputs import Output
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.requests import PREFIX, Requests, brought_to
 from queuedriver.doors.transports.base import AROUND

@@ -14,8 +14,7 @@ from contextlib import suppress
 
 import msgspec
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Answer, Outputs, Target, Written
+from queuedriver.claims.document import Answer, Document, Outputs, Target, Written
 from queuedriver.disk.filesystem import Directory
 from queuedriver.doors.words import Result, Work
 from queuedriver.driving.limits import Limits

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 
+from queuedriver.claims.document import Target
 from queuedriver.claims.liveness import DRIVERS, Observer, Roster
-from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
 from queuedriver.format.units import format_size

@@ -11,9 +11,9 @@
 
 and of `claims/`, in the order in which a document meets them:
 
-    lookahead.py    the names to be tried next, which `picking.py` lists and orders
+    picking.py      the names to be tried next
     input_queue.py  one open queue: claims, and how each ends
-    outputs.py      what a claim writes before it commits
+    document.py     what the processor sees of it, and what it writes before the commit
     handoff.py      the names on disk that a claim goes through
     charging.py     what an attempt that is not done costs
 

@@ -21,9 +21,8 @@ from contextlib import suppress
 from typing import Self
 
 from queuedriver.claims.charging import abandon
-from queuedriver.claims.document import Document
+from queuedriver.claims.document import Document, Outputs
 from queuedriver.claims.handoff import Claim
-from queuedriver.claims.outputs import Outputs
 from queuedriver.driving.limits import Limits
 
 # How many documents wait at most: what a crash makes a driver do again.

@@ -16,14 +16,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from queuedriver.claims.document import Target
 from queuedriver.claims.handoff import ORPHANS
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import sweep
 from queuedriver.claims.liveness import DRIVERS, Observer, Roster, draw_salt, host_id
-from queuedriver.claims.lookahead import Lookahead
-from queuedriver.claims.outputs import Target
-from queuedriver.claims.picking import count
+from queuedriver.claims.picking import Lookahead, Picker, count
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal, journal_path
@@ -191,14 +190,9 @@ def _open(
     queue.recoverer = Recoverer(queue, found.observer, drives=True)
     # Who is there already, before we register.
     queue.recoverer.roster.refresh()
-    queue.waiting = Lookahead(
-        queue.directory,
-        queue.attempts,
-        mint.driver,
-        options.order,
-        queue.recoverer.drivers,
-        await_writing=options.await_writing,
-    )
+    picker = Picker(queue.directory, options.order, mint.driver, queue.recoverer.drivers)
+    await_writing = options.await_writing
+    queue.waiting = Lookahead(queue.directory, queue.attempts, picker, await_writing=await_writing)
     return queue
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Outputs
+from queuedriver.claims.document import Document, Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError
 

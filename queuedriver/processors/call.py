@@ -13,8 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Outputs
+from queuedriver.claims.document import Document, Outputs
 from queuedriver.disk.processes import MARKER
 from queuedriver.driving.limits import Limits, framed
 from queuedriver.errors import (

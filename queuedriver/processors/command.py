@@ -26,8 +26,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Outputs
+from queuedriver.claims.document import Document, Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import LATER, LATER_AFTER, ConfigError, Interrupted, TryLater
 from queuedriver.processors.child import Ended, Stderr, Tail

@@ -12,7 +12,7 @@ import shlex
 import signal
 from collections.abc import Sequence
 
-from queuedriver.claims.outputs import Outputs
+from queuedriver.claims.document import Outputs
 from queuedriver.disk.processes import MARKER, kill_marked
 from queuedriver.errors import ConfigError, ProcessorFailed, TryLater, is_trouble, trouble
 from queuedriver.format.records import Failure

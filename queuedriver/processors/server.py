@@ -28,8 +28,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Output, Outputs
+from queuedriver.claims.document import Document, Output, Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
 from queuedriver.format.records import Failure

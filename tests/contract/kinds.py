@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Output
+from queuedriver.claims.document import Document, Output
 from queuedriver.errors import PermanentError, TryLater
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import CallProcessor

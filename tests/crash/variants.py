@@ -15,8 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.claims.attempts import ATTEMPTS
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Output
+from queuedriver.claims.document import Document, Output
 from queuedriver.driving.driver import Driver
 from queuedriver.errors import TryLater
 from queuedriver.format import names

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Outputs, Target
+from queuedriver.claims.document import Document, Outputs, Target
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.processes import kill_marked
 from queuedriver.driving.limits import ASKED, Limits
@@ -235,7 +234,7 @@ def test_driver_started_without_standard_descriptors_works(desk: Desk, tmp_path:
         "from queuedriver.disk.filesystem import Directory\n"
         "from queuedriver.claims.document import Document\n"
         "from queuedriver.driving.limits import Limits\n"
-        "from queuedriver.claims.outputs import Outputs, Target\n"
+        "from queuedriver.claims.document import Outputs, Target\n"
         "from queuedriver.format.settings import Publication\n"
         "from queuedriver.processors.command import CommandProcessor\n"
         f"queue, out = Directory.open({desk.input.path!r}), Directory.open({str(tmp_path)!r})\n"

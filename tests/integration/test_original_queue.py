@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from queuedriver import Document, Driver, Left, Options, Queue
+from queuedriver.claims.document import Target
 from queuedriver.claims.liveness import Observer
-from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.closing import is_drained
 from queuedriver.format.records import LEASE

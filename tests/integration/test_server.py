@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.claims.document import Document
+from queuedriver.claims.document import Document, Outputs, Target
 from queuedriver.claims.outcomes import MAX_LATER
-from queuedriver.claims.outputs import Outputs, Target
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.processes import kill_marked
 from queuedriver.driving.limits import Limits

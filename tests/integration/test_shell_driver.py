@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from queuedriver import Driver, Options
+from queuedriver.claims.document import Target
 from queuedriver.claims.liveness import Observer
-from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.closing import FED
 from queuedriver.format.records import LEASE

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Output
+from queuedriver.claims.document import Document, Output
 from queuedriver.errors import PermanentError
 
 

@@ -81,7 +81,6 @@ PARTS = {
     "queuedriver.claims.handoff",
     "queuedriver.claims.input_queue",
     "queuedriver.claims.recovery",
-    "queuedriver.claims.outputs",
     "queuedriver.claims.document",
     "queuedriver.format.records",
     "queuedriver.format.settings",

@@ -12,9 +12,9 @@ import pytest
 from queuedriver.claims import handoff
 from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.charging import charge, give_back
+from queuedriver.claims.document import Answer, Output
 from queuedriver.claims.handoff import Claim, finish_written, hand_over
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outputs import Answer, Output
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import is_local
 from queuedriver.driving.limits import Limits

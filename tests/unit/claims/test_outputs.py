@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Answer, Output, Outputs, Written
+from queuedriver.claims.document import Answer, Document, Output, Outputs, Written
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, ProcessorFailed
 from queuedriver.format import names

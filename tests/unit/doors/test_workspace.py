@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.claims.outputs import Output
+from queuedriver.claims.document import Output
 from queuedriver.disk.filesystem import Directory, Room
 from queuedriver.doors.words import Result, Work
 from queuedriver.doors.workspace import PrivateDirectory, Workspace

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.claims.document import Target
 from queuedriver.claims.liveness import Observer
-from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.format.names import Mint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from queuedriver.claims.handoff import Claim
-from queuedriver.claims.lookahead import Lookahead
+from queuedriver.claims.picking import Lookahead, Picker
 from queuedriver.driving.group import LONGEST, MOST, Group
 from queuedriver.driving.limits import Limits
 from tests.waiting import until
@@ -27,7 +27,7 @@ class Desk:
         self.handed_over: list[list[str]] = []
         self.error: OSError | None = None
         nothing = cast(Any, None)
-        self.waiting = Lookahead(nothing, nothing, "h-1")
+        self.waiting = Lookahead(nothing, nothing, Picker(nothing))
         self.queue = SimpleNamespace(waiting=self.waiting)
         # Of its clock, which only what is said to take time moves on.
         self.now = 0.0

@@ -14,9 +14,8 @@ import pytest
 
 from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.charging import give_back_later
-from queuedriver.claims.document import Document
+from queuedriver.claims.document import Document, Output
 from queuedriver.claims.liveness import CRASHED
-from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver, Turns
 from queuedriver.driving.life import Left
