@@ -14,7 +14,7 @@ import msgspec
 
 from queuedriver.claims.attempts import ATTEMPTS
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
-from queuedriver.claims.leftovers import SCRAPS, Swept, opened
+from queuedriver.claims.leftovers import SCRAPS, Swept
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, owner_of
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import mount_points
@@ -146,7 +146,7 @@ class Look:
                     raise
             yield None
             return
-        with contextlib.closing(directory):
+        with directory:
             yield directory
 
     def _list(self, part: str) -> Iterator[File]:
@@ -181,7 +181,7 @@ class Look:
                     raise
                 self.missing.append(path)
                 continue
-            with contextlib.closing(directory):
+            with directory:
                 self.opened_as.append(f"{directory.status().st_ino}-{landmark(directory)}")
                 orphans = map(names.parse, orphans_of(directory))
                 self.orphaned |= {item.token for item in orphans if item is not None}
@@ -219,7 +219,7 @@ Judge = Callable[[Look, str, names.Item | None, os.stat_result], Iterator[Found]
 
 def orphans_of(queue: Directory) -> list[str]:
     """Return the names of what was moved aside in a queue."""
-    with contextlib.suppress(FileNotFoundError), opened(queue, _path(ORPHANS)) as orphans:
+    with contextlib.suppress(FileNotFoundError), queue.subdirectory(_path(ORPHANS)) as orphans:
         return [*orphans.names()]
     return []
 

@@ -71,11 +71,11 @@ class Repairs:
         directory when it was found may be a symlink by now."""
         above, name = os.path.split(path)
         if not above or above.partition("/")[0] in (names.PRIVATE, names.DISCARDED):
-            with leftovers.opened(self.queue.directory, above) as directory:
+            with self.queue.directory.subdirectory(above) as directory:
                 yield directory, name
         else:
             # An output, as the settings name it.
-            with contextlib.closing(Directory.open(resolve(self.queue.path, above))) as directory:
+            with Directory.open(resolve(self.queue.path, above)) as directory:
                 yield directory, name
 
     @contextlib.contextmanager
@@ -124,7 +124,7 @@ def _remove(repairs: Repairs, path: str) -> None:
 def _to_orphans(repairs: Repairs, path: str) -> None:
     """Move a file to the orphans, under its own name if that is free."""
     orphans = repairs.queue.private.subdirectory(ORPHANS, create=True)
-    with contextlib.closing(orphans), repairs.within(path) as (directory, name):
+    with orphans, repairs.within(path) as (directory, name):
         try:
             directory.rename_new(name, name, orphans)
         except FileExistsError:

@@ -23,7 +23,7 @@ document's inode. `settle` puts it where it belongs; whoever only looks reads it
 
 import re
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import NamedTuple
 
@@ -269,8 +269,8 @@ class Attempts:
 def attempts_in(queue: Directory) -> Iterator[Attempts]:
     """Open what is remembered of a queue's documents, and its discarded ones."""
     with (
-        closing(queue.subdirectory(f"{names.PRIVATE}/{ATTEMPTS}", create=True)) as directory,
-        closing(queue.subdirectory(names.DISCARDED, create=True)) as discarded,
+        queue.subdirectory(f"{names.PRIVATE}/{ATTEMPTS}", create=True) as directory,
+        queue.subdirectory(names.DISCARDED, create=True) as discarded,
     ):
         yield Attempts(directory, discarded)
 

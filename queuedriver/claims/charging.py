@@ -49,18 +49,18 @@ def set_back(claim: Claim, ending: Ending) -> None:
     """End a claim that is not done. An OSError says that the file system is not well, and nothing
     was charged; or, EMFILE, that the attempt was taken down, or charged from the third on."""
     queue, now = claim.of, time.time()
-    error = ending.error if isinstance(ending, Failed) else None
-    if isinstance(ending, Failed) and error is not None and error.errno == errno.EMFILE:
-        # It may be the one for which too many files are open, or those before it were. With no file
-        # left to open there is no way to go on.
-        claim.outputs.discard()
-        try:
-            charge(claim, ending.failure, now, doubted=True)
-        except OSError:
-            # Not even what is remembered of it can be read: left to whoever recovers it.
-            claim.fate = "stuck"
-        raise error
-    if isinstance(ending, Failed | Doubted):
+    if isinstance(ending, Failed):
+        error = ending.error
+        if error is not None and error.errno == errno.EMFILE:
+            # It may be the one for which too many files are open, or those before it were. With no
+            # file left to open there is no way to go on.
+            claim.outputs.discard()
+            try:
+                charge(claim, ending.failure, now, doubted=True)
+            except OSError:
+                # Not even what is remembered of it can be read: left to whoever recovers it.
+                claim.fate = "stuck"
+            raise error
         # Before what it wrote is removed: that may be what the disk is full of.
         blame(claim, ending.failure, error)
         if queue.stopped and not is_own_fault(ending.failure):
@@ -68,7 +68,7 @@ def set_back(claim: Claim, ending: Ending) -> None:
             ending = Released(why)
     claim.outputs.discard()
     try:
-        if isinstance(ending, Failed | Doubted):
+        if isinstance(ending, Failed):
             doubted = isinstance(ending, Doubted)
             if charge(claim, ending.failure, now, doubted=doubted) != "revoked" and not doubted:
                 queue.charged(queue, ending.failure)

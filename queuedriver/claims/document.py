@@ -205,9 +205,9 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         return Written(0, writing, self.targets[0].publication.name(self.docid))
 
     @property
-    def usual(self) -> bool:
-        """Return whether there is just the usual output."""
-        return self.blind or (len(self.noted) == 1 and self.noted[0] == self.expected)
+    def need_plan(self) -> bool:
+        """Return whether there is more than just the usual output, which recovery knows."""
+        return bool(self.noted) and not self.blind and self.noted != [self.expected]
 
     def take(self, answer: Answer, limits: "Limits") -> None:
         """Write what a processor answered. An iterator is consumed under the document's limits."""

@@ -20,7 +20,7 @@ look; whatever stops it, `complete` goes on where the claim's name says. What a 
 import errno
 import os
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -121,18 +121,18 @@ def complete(queue: "InputQueue", claims: Sequence[Claim]) -> None:
     """
     if queue.durable:
         sync_outputs(queue, claims)
-    planned = [write_plan(queue, claim) for claim in claims]
+    for claim in claims:
+        write_plan(queue, claim)
     # Known as long as the document is there: without outputs the commit ends it.
     inodes = [queue.inode(claim) if claim.attempt else 0 for claim in claims]
     for claim in claims:
         commit(queue, claim)
-    _conclude(queue, claims, planned, inodes)
+    _conclude(queue, claims, inodes)
 
 
 def _conclude(
     queue: "InputQueue",
     claims: Sequence[Claim],
-    planned: Sequence[bool],
     inodes: Sequence[int],
     *,
     ours: bool = True,
@@ -147,11 +147,11 @@ def _conclude(
     if queue.durable:
         for index in {one.queue for claim in claims for one in claim.outputs.written}:
             queue.targets[index].directory.sync()
-    for claim, plan, inode in zip(claims, planned, inodes, strict=True):
+    for claim, inode in zip(claims, inodes, strict=True):
         # Of one that was taken back the plan stays: whoever finds it committed after all publishes
         # by it from among the orphans.
         if not claim.fate:
-            finish(queue, claim, inode, planned=plan)
+            finish(queue, claim, inode)
 
 
 def sync_outputs(queue: "InputQueue", claims: Sequence[Claim]) -> None:
@@ -172,14 +172,12 @@ def sync_outputs(queue: "InputQueue", claims: Sequence[Claim]) -> None:
             target.directory.sync()
 
 
-def write_plan(queue: "InputQueue", claim: Claim) -> bool:
-    """Write down which outputs a claim has, unless recovery can tell without. Return whether."""
-    outputs = claim.outputs
-    if not outputs.written or outputs.usual or claim.committed:
-        return False
-    plan = Plan(tuple((one.queue, one.writing, one.final) for one in outputs.written))
-    queue.plans.write_aside(plan_name(claim.token), msgspec.json.encode(plan), queue.durable)
-    return True
+def write_plan(queue: "InputQueue", claim: Claim) -> None:
+    """Write down which outputs a claim has, unless recovery can tell without."""
+    if claim.outputs.need_plan and not claim.committed:
+        outputs = claim.outputs.written
+        plan = Plan(tuple((one.queue, one.writing, one.final) for one in outputs))
+        queue.plans.write_aside(plan_name(claim.token), msgspec.json.encode(plan), queue.durable)
 
 
 def commit(queue: "InputQueue", claim: Claim) -> None:
@@ -269,18 +267,18 @@ def _publish(queue: "InputQueue", claim: Claim, one: Written, *, ours: bool) -> 
 def _publish_orphan(directory: Directory, token: str, one: Written, replace: bool) -> str | None:
     """Publish an output that a sweeper moved aside, who could not see its claim. None: it is not
     there."""
-    with suppress(FileNotFoundError), closing(directory.subdirectory(ORPHANS_INSIDE)) as orphans:
+    with suppress(FileNotFoundError), directory.subdirectory(ORPHANS_INSIDE) as orphans:
         return move(orphans, one.writing, directory, one.final, token, replace)
     return None
 
 
-def finish(queue: "InputQueue", claim: Claim, inode: int = 0, *, planned: bool = False) -> None:
+def finish(queue: "InputQueue", claim: Claim, inode: int = 0) -> None:
     """Drop the input, and what was written down for its end. A crash before it leaves a `.written`
     that anyone finishes again."""
     if claim.committed:
         # Gone: a recoverer was as fast as we; the outputs are published either way.
         put_away(queue, claim)
-    if planned:
+    if claim.outputs.need_plan:
         queue.plans.remove(plan_name(claim.token))
     if claim.attempt:
         queue.attempts.forget(claim.docid, inode)
@@ -323,40 +321,38 @@ def finish_written(
 
     `made_for`: see `find_written`.
     """
-    claim, planned = find_written(queue, item, name, made_for)
+    claim = find_written(queue, item, name, made_for)
     inode = queue.inode(claim) if claim.attempt else 0
-    _conclude(queue, [claim], [planned], [inode], ours=False)
+    _conclude(queue, [claim], [inode], ours=False)
+    # It may have one that it did not need.
+    queue.plans.remove(plan_name(claim.token))
     return claim.published
 
 
 def find_written(
     queue: "InputQueue", item: names.Item, name: str, made_for: Sequence[str] = ()
-) -> tuple[Claim, bool]:
-    """Return what somebody committed, as a claim with its outputs, and whether there is a plan.
+) -> Claim:
+    """Return what somebody committed, as a claim with its outputs.
 
     `made_for` is what its driver opened its outputs as; empty when that is not known.
     OutputMissing when it cannot be finished here.
     """
     claim = queue.claim_of(item, name)
-    written, planned = planned_outputs(queue, claim)
-    for one in written if made_for else ():
+    claim.outputs.noted = planned_outputs(queue, claim)
+    for one in claim.outputs.noted if made_for else ():
         target = queue.targets[one.queue]
         if made_for[one.queue : one.queue + 1] != (target.identity,):
             # Another directory: that the output is not in it says nothing.
             raise OutputMissing(target.directory.path, one.writing)
-    claim.outputs.noted = written
-    return claim, planned
+    return claim
 
 
-def planned_outputs(queue: "InputQueue", claim: Claim) -> tuple[list[Written], bool]:
-    """Return the outputs of somebody's commit by exact name, as a listing may be stale; and whether
-    they were written down."""
+def planned_outputs(queue: "InputQueue", claim: Claim) -> list[Written]:
+    """Return the outputs of somebody's commit by exact name, as a listing may be stale."""
     try:
         data = queue.plans.read(plan_name(claim.token))
     except FileNotFoundError:
-        if not queue.targets:
-            return [], False
-        return [claim.outputs.expected], False
+        return [claim.outputs.expected] if queue.targets else []
     plan = decode(data, Plan)
     written = [Written(*one) for one in plan.outputs if 0 <= one[0] < len(queue.targets)]
     for one in written:
@@ -366,7 +362,7 @@ def planned_outputs(queue: "InputQueue", claim: Claim) -> tuple[list[Written], b
             raise msgspec.ValidationError(f"the plan of {claim.name!r} names other files")
         if names.objection(one.final.removesuffix(".ready")) is not None:
             raise msgspec.ValidationError(f"the plan of {claim.name!r} publishes {one.final!r}")
-    return written, True
+    return written
 
 
 # Give back
@@ -390,6 +386,6 @@ def move_aside(output: Directory, name: str) -> None:
     # Somebody else swept, or its driver published after all; or it is another user's.
     with (
         suppress(FileNotFoundError, FileExistsError, PermissionError),
-        closing(output.subdirectory(ORPHANS_INSIDE, create=True)) as orphans,
+        output.subdirectory(ORPHANS_INSIDE, create=True) as orphans,
     ):
         output.rename_new(name, name, orphans)

@@ -27,7 +27,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -95,9 +95,9 @@ class Swept:
             if path is None:
                 return None
             try:
-                with closing(Directory.open(path)) as feed:
+                with Directory.open(path) as feed:
                     claims |= claims_in(feed)
-                    with suppress(FileNotFoundError), opened(feed, _inside(DRIVERS)) as known:
+                    with suppress(FileNotFoundError), feed.subdirectory(_inside(DRIVERS)) as known:
                         drivers.update(filter(None, map(registered_id, known.names())))
             except OSError:
                 return None
@@ -106,22 +106,12 @@ class Swept:
 
 def _items_twice(directory: Directory) -> Iterator[names.Item]:
     for _ in range(2):
-        yield from (item for _, item in names.walk(directory) if item is not None)
+        yield from (item for _, item in names.items(directory))
 
 
 def claims_in(queue: Directory) -> set[str]:
     """Return the N of every claim in a queue, by two listings."""
     return {item.token for item in _items_twice(queue) if item.claimed}
-
-
-@contextmanager
-def opened(queue: Directory, where: str, create: bool = False) -> Iterator[Directory]:
-    """Open a directory of the queue. Raise OSError where nobody has made it yet."""
-    if not where:
-        yield queue
-        return
-    with closing(queue.subdirectory(where, create)) as directory:
-        yield directory
 
 
 # Excuses
@@ -143,7 +133,7 @@ def _attempt_is_wanted(swept: Swept, where: Directory, name: str) -> bool:
     if record is None or not record.discarded_at or not record.attempts:
         return False
     # Not to see a document in `discarded/` proves nothing.
-    with opened(swept.queue, names.DISCARDED) as discarded:
+    with swept.queue.subdirectory(names.DISCARDED) as discarded:
         return not Attempts(where, discarded).is_reported(file, record.attempts[-1].token)
 
 
@@ -151,7 +141,7 @@ def _report_is_wanted(swept: Swept, where: Directory, name: str) -> bool:
     file = parse(name)
     if file is None or file.docid in swept.docids:
         return True
-    with opened(swept.queue, names.DISCARDED) as discarded:
+    with swept.queue.subdirectory(names.DISCARDED) as discarded:
         return any(one == file for _, one in interrupted(where, discarded))
 
 
@@ -241,13 +231,13 @@ def sweep(queue: Directory, others: Sequence[Directory]) -> None:
         for row in rows:
             with suppress(OSError):
                 sweep_row(swept, row)
-    with suppress(OSError), opened(queue, _inside(JOURNAL)) as journals:
+    with suppress(OSError), queue.subdirectory(_inside(JOURNAL)) as journals:
         _sweep_journals(journals)
 
 
 def sweep_row(swept: Swept, row: Leftover) -> None:
     """Sweep the leftovers of one row."""
-    with opened(swept.queue, row.where) as where:
+    with swept.queue.subdirectory(row.where) as where:
         listed = list(filter(row.is_one, itertools.islice(where.names(), _NAMES)))
         for name, age, _ in _aged(where, listed, by_arrival=row.by_arrival):
             # Another user's, in a sticky directory, is for that user to remove.
@@ -258,7 +248,7 @@ def sweep_row(swept: Swept, row: Leftover) -> None:
                     where.remove(name)
                 else:
                     # Under its own name: whoever publishes it after all looks for that.
-                    with opened(swept.queue, ORPHANS_INSIDE, create=True) as orphans:
+                    with swept.queue.subdirectory(ORPHANS_INSIDE, create=True) as orphans:
                         where.rename_new(name, name, orphans)
 
 

@@ -55,6 +55,10 @@ class Failed(msgspec.Struct, frozen=True):
     error: OSError | None = None
 
 
+class Doubted(Failed, frozen=True):
+    """Given back, as something else may be at fault: uncharged twice, and charged from then on."""
+
+
 class Postponed(msgspec.Struct, frozen=True):
     """Given back uncharged, not to be tried for a while."""
 
@@ -69,15 +73,7 @@ class Released(msgspec.Struct, frozen=True):
 
 
 Setback = Failed | Postponed | Released
-
-
-class Doubted(msgspec.Struct, frozen=True):
-    """Given back, as something else may be at fault: uncharged twice, and charged from then on."""
-
-    failure: Failure
-
-
-Ending = Done | Setback | Doubted
+Ending = Done | Setback
 
 
 def from_exception(error: BaseException) -> Setback:

@@ -173,8 +173,7 @@ class Recoverer:
         return self._queue.mint.driver, self._queue.mint.salt
 
     def _claimed(self) -> list[tuple[str, names.Item]]:
-        walk = names.walk(self._queue.directory)
-        return [(name, item) for name, item in walk if item is not None and item.claimed]
+        return [one for one in names.items(self._queue.directory) if one[1].claimed]
 
     def _recover_claims(self, claimed: Iterable[tuple[str, names.Item]]) -> tuple[int, set[Life]]:
         """Finish or take back what the dead have claimed. Return how many claims there were, and

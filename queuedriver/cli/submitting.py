@@ -7,7 +7,6 @@ import stat
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from typing import Self
 
 from queuedriver.cli import describe, say, say_some
@@ -125,7 +124,7 @@ class Submitting:
         if self._terms.durable and sources:
             target.sync()
             for parent in set(map(os.path.dirname, paths.values())):
-                with closing(Directory.open(parent)) as directory:
+                with Directory.open(parent) as directory:
                     directory.sync()
         return across
 

@@ -80,6 +80,12 @@ class Directory:
         """Return whether a rename here can refuse to replace what is there, as far as is known."""
         return self._noreplace
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
@@ -113,10 +119,11 @@ class Directory:
         return same_disk and there.st_ino != ours.st_ino
 
     def subdirectory(self, name: str, create: bool = False) -> "Directory":
-        """Return one of ours inside; NotADirectoryError also for a symlink to one."""
-        parts = name.strip("/").split("/")
+        """Return one of ours inside, or with no name this one once more; NotADirectoryError also
+        for a symlink to one."""
+        parts = list(filter(None, name.split("/")))
         # From the descriptor: at our path there may be another directory by now.
-        fd = _descend(self.fd, self.path, parts, create)
+        fd = _descend(self.fd, self.path, parts or ["."], create)
         return type(self)(os.path.join(self.path, *parts), fd, inside=self._inside + len(parts))
 
     def look_into(self, name: str) -> "Directory | None":

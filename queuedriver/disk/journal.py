@@ -21,7 +21,7 @@ import stat
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 from queuedriver.disk.filesystem import Directory, open_fd, regular_size
@@ -152,7 +152,7 @@ class Journal:
         # Late: submitting, too, comes by here, and needs no lot.
         import random
 
-        with suppress(OSError), closing(Directory.open(self.directory, inside=INSIDE)) as journals:
+        with suppress(OSError), Directory.open(self.directory, inside=INSIDE) as journals:
             found = [one for one in map(FILE.fullmatch, journals.names()) if one and not one[2]]
             others = [one[0] for one in found if one[1] != self.writer]
             for name in (*random.sample(others, min(_DRAWN, len(others))), f"{self.writer}.jsonl"):
@@ -190,8 +190,8 @@ class Journal:
         above, name = os.path.split(self.directory)
         # Only this one level is made: where there is no queue, a journal must not make one.
         with (
-            closing(Directory.open(above, inside=INSIDE - 1)) as private,
-            closing(private.subdirectory(name, create=True)) as directory,
+            Directory.open(above, inside=INSIDE - 1) as private,
+            private.subdirectory(name, create=True) as directory,
         ):
             file = f"{self.writer}.jsonl"
             self._fd = fd = os.open(file, _APPEND, 0o666, dir_fd=directory.fd)
@@ -214,7 +214,7 @@ class Journal:
             return
         name = f"{self.writer}.jsonl"
         rotated = f"{self.writer}.{time.time_ns() // 1000:014x}.jsonl"
-        with closing(Directory.open(self.directory, inside=INSIDE)) as directory:
+        with Directory.open(self.directory, inside=INSIDE) as directory:
             # It may be faster even now, and in the same microsecond: never replace what it rotated.
             directory.rename_new(name, rotated)
             old = sorted(

@@ -11,7 +11,7 @@ as: one that was moved away while the driver ran has its descriptor still, and a
 
 import os
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 
 import msgspec
 
@@ -28,7 +28,7 @@ _LIMIT = 64
 def landmark(directory: Directory, create: bool = False, within: str = names.PRIVATE) -> str:
     """Return the landmark of a directory; empty where there is none."""
     try:
-        with closing(directory.subdirectory(within, create)) as private:
+        with directory.subdirectory(within, create) as private:
             if create and not private.present(_FILE):
                 # Another driver may be as new here as we are; its landmark is as good.
                 with suppress(FileExistsError):

@@ -13,7 +13,7 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import Literal, NamedTuple
 
@@ -118,7 +118,7 @@ def read_ending(path: str) -> KilledFor | None:
     """Return how a driver of this host was ended, or ended by itself where that was noted; None
     when nobody knows."""
     try:
-        with closing(Directory.open(os.path.dirname(_checked(path)))) as directory:
+        with Directory.open(os.path.dirname(_checked(path))) as directory:
             text = directory.read(os.path.basename(path), _MAX_STACKS).decode(errors="replace")
     except FileNotFoundError:
         return None

@@ -6,7 +6,6 @@ of who feeds it.
 
 import os
 import zlib
-from contextlib import closing
 
 import msgspec
 
@@ -33,7 +32,7 @@ def note_feed(queue: Directory, source: str) -> None:
     """Note that the outputs of the queue at `source` come to `queue`."""
     path = os.path.relpath(source, queue.path)
     name = f"{zlib.crc32(os.fsencode(path)):08x}.json"
-    with explained(queue.path), closing(queue.subdirectory(_PATH, create=True)) as feeds:
+    with explained(queue.path), queue.subdirectory(_PATH, create=True) as feeds:
         if not feeds.present(name):
             feeds.write_aside(name, msgspec.json.encode(Feed(path)), durable=True)
 
@@ -42,7 +41,7 @@ def read_feeds(queue: Directory) -> list[str | None]:
     """Return the absolute paths of the queues that feed `queue`; None for an unreadable note."""
     found: list[str | None] = []
     if (feeds := queue.look_into(_PATH)) is not None:
-        with closing(feeds):
+        with feeds:
             for name in sorted(feeds.names()):
                 if name.endswith(".json") and name[0] != ".":
                     feed = read_record(feeds, name, Feed)

@@ -188,7 +188,7 @@ class Exchange(Generic[W]):
         worker = self.workers.get(peer)
         return self.lose(worker, UNROUTABLE) if worker is not None else []
 
-    def lose(self, worker: W, why: str, how: Setback | Doubted | None = None) -> Effects:
+    def lose(self, worker: W, why: str, how: Setback | None = None) -> Effects:
         """Strike a worker off; end what it had in hand as is said, or as its loss asks for."""
         self._strike_off(worker, why)
         in_hand = worker.in_hand

@@ -25,7 +25,6 @@ from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import (
     DONE,
-    Doubted,
     Ending,
     Failed,
     Released,
@@ -269,12 +268,10 @@ class ServiceQueue(msgspec.Struct, eq=False):
             # The answer is on disk: whatever becomes of the request, it will not be done again.
             self.requests.hand_over(reply, now)
 
-    def _waits_again(
-        self, claim: Claim, request: Request, how: Setback | Doubted, now: float
-    ) -> None:
+    def _waits_again(self, claim: Claim, request: Request, how: Setback, now: float) -> None:
         """Let a request wait for another worker; tell its client when it was discarded."""
         if claim.fate == "discarded":
-            why = first_line(how.failure) if isinstance(how, Failed | Doubted) else how.reason
+            why = first_line(how.failure) if isinstance(how, Failed) else how.reason
             self.requests.refused(claim.docid, request, self._exchange.refusal(request, why), now)
         elif claim.fate != "revoked":
             self.requests.waiting[claim.docid] = now

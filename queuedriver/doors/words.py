@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from queuedriver.claims.outcomes import Doubted, Setback
+from queuedriver.claims.outcomes import Setback
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -73,7 +73,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 # How a claim ends: its results are published, its answer is kept, or it is charged, released or
 # postponed.
-How = Processed | Answer | Setback | Doubted
+How = Processed | Answer | Setback
 
 # What is to be done. By the transport:
 

@@ -5,7 +5,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from queuedriver.claims.document import Target
 from queuedriver.claims.liveness import DRIVERS, Observer, Roster
@@ -119,7 +119,7 @@ class BackPressure:
         drivers = target.directory.look_into(os.path.join(names.PRIVATE, DRIVERS))
         if drivers is None:
             return False
-        with closing(drivers):
+        with drivers:
             return Roster(drivers, self._observer).any_alive()
 
 

@@ -282,8 +282,8 @@ class Breaker:
         """Claim one of all that wait in these queues, drawn at random; none where nothing waits."""
         self.tried(now)
         for queue in queues:
-            items = names.walk(queue.directory)
-            waiting = (name for name, item in items if item and item.waits(time.time()))
+            items = names.items(queue.directory)
+            waiting = (name for name, item in items if item.waits(time.time()))
             name = max(waiting, key=lambda _: random.uniform(0.0, 1.0), default="")
             if name and (claims := list(queue.claim([name]))):
                 return claims

@@ -4,7 +4,6 @@ queue is done: nothing more comes in, and nothing is left to do.
 A queue that others feed is closed by whoever sees first that all of them are closed and drained.
 """
 
-import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -123,7 +122,7 @@ def close_if_fed(queue: Directory) -> bool:
             if leads_nowhere(error) or isinstance(error, PermissionError):
                 return False
             raise
-        with contextlib.closing(feed):
+        with feed:
             if not is_drained(feed):
                 return False
     # Nothing is written aside: who looks whether this queue is drained would see it change.

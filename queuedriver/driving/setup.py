@@ -115,11 +115,11 @@ def _open_named(
     """Open a directory that somebody has named as this."""
     settings.check_path(path)
     with explained(os.fspath(path), role):
-        return at_end.enter_context(contextlib.closing(Directory.open(path, create)))
+        return at_end.enter_context(Directory.open(path, create))
 
 
 def _part(directory: Directory, name: str, at_end: contextlib.ExitStack) -> Directory:
-    return at_end.enter_context(contextlib.closing(directory.subdirectory(name, create=True)))
+    return at_end.enter_context(directory.subdirectory(name, create=True))
 
 
 @contextlib.contextmanager
@@ -367,8 +367,8 @@ def _agree(queue: InputQueue, *, follows: bool) -> None:
 def _has_unsaid(queue: InputQueue) -> bool:
     """Tell whether a claim is a dead driver's, or was never said to be for which directories. The
     others are recovered into no other."""
-    for _, item in names.walk(queue.directory):
-        if item is not None and item.claimed:
+    for _, item in names.items(queue.directory):
+        if item.claimed:
             token = names.parse_token(item.token)
             owner = queue.recoverer.roster.owner(token)
             said = owner.registration if owner.alive else None

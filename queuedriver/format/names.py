@@ -261,6 +261,13 @@ def walk(directory: "Directory") -> Iterator[tuple[str, Item | None]]:
         yield name, Item(name[:-6], READY) if is_plain(name) else parse(name)
 
 
+def items(directory: "Directory") -> Iterator[tuple[str, Item]]:
+    """Yield each item of a directory with its name."""
+    for name, item in walk(directory):
+        if item is not None:
+            yield name, item
+
+
 def is_reserved(name: str) -> bool:
     """Return whether a name in a queue is the queue's own: no item, and not foreign either."""
     return name[0] == "." or name in CONTROLS or name == DISCARDED

@@ -289,7 +289,7 @@ def _meant(queue: Queue, jobs: Sequence[str]) -> Iterator[Directory]:
     for name in meant:
         with (
             suppress(FileNotFoundError),
-            closing(queue.private.subdirectory(os.path.join(JOBS, name))) as directory,
+            queue.private.subdirectory(os.path.join(JOBS, name)) as directory,
         ):
             yield directory
 
@@ -326,7 +326,7 @@ def stop(queue: Queue, number: int, client: str | None) -> list[str]:
         if len(requests) > 1:
             raise BadArgument(f"{client!r} may be one of {len(requests)}: write BROKER/{client}")
     written = []
-    with closing(queue.private.subdirectory(DIRECTORY, create=True)) as directory:
+    with queue.private.subdirectory(DIRECTORY, create=True) as directory:
         for request in requests:
             written.append(f"stop-{time.time_ns() // 1000:014x}-{os.urandom(2).hex()}.json")
             directory.write_aside(written[-1], msgspec.json.encode(request))
@@ -336,7 +336,7 @@ def stop(queue: Queue, number: int, client: str | None) -> list[str]:
 def taken(queue: Queue, requests: Collection[str], seconds: float) -> bool:
     """Wait until a broker has taken these requests."""
     until = time.monotonic() + seconds
-    with closing(queue.private.subdirectory(DIRECTORY, create=True)) as directory:
+    with queue.private.subdirectory(DIRECTORY, create=True) as directory:
         while any(directory.present(name) for name in requests):
             if time.monotonic() >= until:
                 return False

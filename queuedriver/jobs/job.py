@@ -28,14 +28,14 @@ import errno
 import heapq
 import os
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 
 import msgspec
 
 from queuedriver.claims import charging, handoff
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outcomes import Doubted, Failed, Setback
+from queuedriver.claims.outcomes import Failed, Setback
 from queuedriver.claims.recovery import BEYOND_US
 from queuedriver.disk.filesystem import Directory, open_fd, write_all
 from queuedriver.driving.limits import Limits
@@ -76,14 +76,14 @@ def take_up(outer: InputQueue, jobs: Directory, claim: Claim, *, network: bool) 
     name = f"{names.first_docid(claim.docid)}.{inode}-{status.st_mtime_ns:x}"
     record = Record(names.parse_token(claim.token).serial, claim.docid, time.time(), file)
     with ExitStack() as undo:
-        directory = undo.enter_context(closing(jobs.subdirectory(name, create=True)))
+        directory = undo.enter_context(jobs.subdirectory(name, create=True))
         try:
             directory.write_first(RECORD, msgspec.json.encode(record), outer.durable)
             is_new = True
         except FileExistsError:
             record = read_record(directory, RECORD, Record) or record
             is_new = False
-        private = undo.enter_context(closing(directory.subdirectory(names.PRIVATE, create=True)))
+        private = undo.enter_context(directory.subdirectory(names.PRIVATE, create=True))
         settings, mint, journal = outer.settings, outer.mint, outer.journal
         queue = InputQueue(directory, private, outer.targets, settings, mint, journal, outer=outer)
         undo.callback(queue.close)
@@ -97,7 +97,7 @@ def take_up(outer: InputQueue, jobs: Directory, claim: Claim, *, network: bool) 
 
 def remove(jobs: Directory, name: str) -> None:
     """Remove the directory of a job that has ended."""
-    with suppress(FileNotFoundError), closing(jobs.subdirectory(name)) as directory:
+    with suppress(FileNotFoundError), jobs.subdirectory(name) as directory:
         for one in list(directory.names()):
             try:
                 directory.remove(one)
@@ -116,7 +116,7 @@ def ended(jobs: Directory, queue: Directory) -> list[str]:
     listing may miss what is being renamed."""
     docids = {name: name.rpartition(".")[0] for name in jobs.names()}
     for _ in range(2 if docids else 0):
-        there = {names.first_docid(item.docid) for _, item in names.walk(queue) if item is not None}
+        there = {names.first_docid(item.docid) for _, item in names.items(queue)}
         docids = {name: docid for name, docid in docids.items() if docid not in there}
     return list(docids)
 
@@ -272,7 +272,7 @@ class Job:
         inode = queue.inode(claim) if claim.attempt else 0
         handoff.finish(queue, claim, inode)
 
-    def set_back(self, claim: Claim, how: Setback | Doubted) -> None:
+    def set_back(self, claim: Claim, how: Setback) -> None:
         """End a task that was not run to its end. After an OSError it may be called again."""
         task = self.task_of(claim.docid)
         if not self.stands():
@@ -387,7 +387,7 @@ class Job:
         made_for = owner.registration.made_for(token.salt) if owner and owner.registration else ()
         try:
             outcome = Outcome.ERROR if queue.directory.read(name) == _FAILED else Outcome.DONE
-            claim, _ = handoff.find_written(queue, item, name, made_for)
+            claim = handoff.find_written(queue, item, name, made_for)
             self._conclude(claim, outcome, ours=False)
         except FileNotFoundError:
             # Its broker lives, and was as fast: the next listing tells.

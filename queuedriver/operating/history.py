@@ -8,7 +8,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from typing import BinaryIO, NamedTuple
 
 from queuedriver.disk.filesystem import Directory, open_fd
@@ -100,7 +99,7 @@ def _files(path: str, since: float, unreadable: list[str]) -> Iterator[tuple[str
         unreadable.append(path)
         return
     seen: set[tuple[int, int]] = set()
-    with closing(directory):
+    with directory:
         # A file that is rotated after the listing has another name then: list until nothing is new.
         for _ in range(_PASSES):
             fresh = False

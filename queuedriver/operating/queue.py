@@ -68,7 +68,7 @@ class Queue:
         directory = self.inside(name)
         if directory is None:
             return default
-        with contextlib.closing(directory):
+        with directory:
             return read(directory)
 
     def close(self) -> None:
@@ -136,9 +136,7 @@ class Queue:
 
     def items(self) -> Iterator[tuple[str, names.Item]]:
         """Yield every item, as the directory lists them."""
-        for name, item in names.walk(self.directory):
-            if item is not None:
-                yield name, item
+        return names.items(self.directory)
 
     def find(self, docid: str) -> list[tuple[str, names.Item]]:
         """Return the items of one docid; several when it was submitted again meanwhile."""
@@ -153,7 +151,7 @@ class Queue:
         directory = self.directory.look_into(names.DISCARDED)
         if directory is None:
             return
-        with contextlib.closing(directory):
+        with directory:
             for name in directory.names():
                 if name[0] != "." and not name.endswith(names.REPORT):
                     yield name
@@ -239,7 +237,7 @@ class Queue:
         if words:
             self.private.write_aside(names.NOTICE, f"{words}\n".encode())
         elif private := self.inside():
-            with contextlib.closing(private):
+            with private:
                 private.remove(names.NOTICE)
 
     # Feeds: which queues must be done before this one is

@@ -21,7 +21,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from contextlib import closing
 
 from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
@@ -184,8 +183,8 @@ class IoHelper:
                 break
             seen = look_at_all(self._views, anew=anew)
 
-    def _control_directory(self) -> closing[Directory]:
-        return closing(Directory.open(os.path.join(self.pipeline.root, control.CONTROL), inside=1))
+    def _control_directory(self) -> Directory:
+        return Directory.open(os.path.join(self.pipeline.root, control.CONTROL), inside=1)
 
     # Errands
 

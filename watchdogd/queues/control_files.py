@@ -145,7 +145,7 @@ def publish(
     """Let everybody see a watchdog's report. Return that of another watchdog of this name, if it
     has taken the place of our last one: two that start in one moment do not see each other."""
     other = None
-    with closing(directory.subdirectory(control.HOSTS, create=True)) as hosts:
+    with directory.subdirectory(control.HOSTS, create=True) as hosts:
         with suppress(FileNotFoundError, NotRegular, Alien):
             # A helper that hung may have put an earlier one of ours there.
             if last and (found := hosts.read(control.report_name(host))) != last:

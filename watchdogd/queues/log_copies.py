@@ -148,7 +148,7 @@ class Copies:
     def _follow(self, directory: Directory, source: str, place: str, name: str, left: int) -> int:
         link = os.path.join(self._local, _COPYING, os.path.basename(source))
         try:
-            with contextlib.closing(directory.subdirectory(place, create=True)) as copies:
+            with directory.subdirectory(place, create=True) as copies:
                 # Not by its path, in which a directory may become a symlink meanwhile.
                 copied = _Log(source, link, f"/proc/self/fd/{copies.fd}/{name}").follow(left)
         except OSError as error:

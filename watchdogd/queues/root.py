@@ -8,7 +8,7 @@ watchdog's start, unless the kind differs; later, and when the digits differ, it
 
 import os
 from collections.abc import Collection
-from contextlib import closing, suppress
+from contextlib import suppress
 
 import msgspec
 
@@ -107,7 +107,7 @@ class Root:
 
     def _settle(self) -> None:
         """Make what is missing of the control directory: this is the root from now on."""
-        with closing(Directory.open(self.root, create=True)) as root:
+        with Directory.open(self.root, create=True) as root:
             mark = landmark(root, create=True, within=control.CONTROL)
             for name in control.OUR_DIRECTORIES:
                 root.subdirectory(f"{control.CONTROL}/{name}", create=True).close()
@@ -119,12 +119,12 @@ class Root:
     def _landmark(self) -> str:
         """Return the digits by which the root is known; empty where there are none."""
         missing = (FileNotFoundError, NotADirectoryError)
-        with suppress(*missing), closing(Directory.open(self.root)) as root:
+        with suppress(*missing), Directory.open(self.root) as root:
             return landmark(root, within=control.CONTROL)
         return ""
 
     def _remembered(self) -> Known | None:
-        with suppress(OSError), closing(Directory.open(self._local)) as here:
+        with suppress(OSError), Directory.open(self._local) as here:
             return read_record(here, _MEMORY, Known)
         return None
 
@@ -133,5 +133,5 @@ class Root:
             return
         self._known = known
         # Where this cannot be written, the next watchdog has only what it finds to go by.
-        with suppress(OSError), closing(Directory.open(self._local, create=True)) as here:
+        with suppress(OSError), Directory.open(self._local, create=True) as here:
             here.write_aside(_MEMORY, msgspec.json.encode(known))

@@ -22,7 +22,7 @@ import os
 import re
 import time
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import msgspec
@@ -95,7 +95,7 @@ class Ledger:
     def open(root: str, *, create: bool = False) -> "Iterator[Ledger]":
         """Open it; FileNotFoundError where there is none."""
         path = os.path.join(root, control.CONTROL, control.SLURM)
-        with closing(Directory.open(path, create=create, inside=2)) as directory:
+        with Directory.open(path, create=create, inside=2) as directory:
             yield Ledger(directory)
 
     def path(self, name: str) -> str:

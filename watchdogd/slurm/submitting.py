@@ -13,7 +13,7 @@ import os
 import shlex
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -73,7 +73,7 @@ def _read_reports(root: str) -> list[HostReport]:
     path = os.path.join(root, HOSTS)
     if not os.path.isdir(path):
         return []
-    with closing(Directory.open(path, inside=2)) as directory:
+    with Directory.open(path, inside=2) as directory:
         for name in directory.names():
             with suppress(FileNotFoundError, Alien):
                 if name.endswith(".json") and name[0] != ".":
@@ -221,7 +221,7 @@ def tidy(root: str, there: Collection[str], now: float) -> None:
         (control.HISTORY, _WEEK),
         (LOGS, _WEEK),
     ):
-        with closing(_subdirectory(root, place)) as directory:
+        with _subdirectory(root, place) as directory:
             for name in list(directory.names()):
                 host = name.partition(".")[0]
                 if not is_element(host) or host in there:

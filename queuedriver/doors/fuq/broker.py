@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from queuedriver.claims.outcomes import Doubted, Released, Setback
+from queuedriver.claims.outcomes import Released, Setback
 from queuedriver.doors import exchange
 from queuedriver.doors.exchange import LEFT, OVERDUE, SILENT, Exchange
 from queuedriver.doors.fuq import auth, wire
@@ -319,7 +319,7 @@ class Broker(Exchange[Worker]):
         first = next((until for until, _ in self._doubted.values()), None)
         return soonest(first, super().next_tick_at())
 
-    def lose(self, worker: Worker, why: str, how: Setback | Doubted | None = None) -> Effects:
+    def lose(self, worker: Worker, why: str, how: Setback | None = None) -> Effects:
         if worker.ended:
             how = Released("its client was stopped")
         effects = super().lose(worker, why, how)

@@ -250,7 +250,7 @@ def test_a_document_is_not_as_usual_where_more_is_to_be_done(
     claim = bench.claim(queue)
     claim.outputs.take(b"result", limits)
     limits.close()
-    assert claim.outputs.usual
+    assert not claim.outputs.need_plan
     assert not claim.outputs.blind
 
 

@@ -56,7 +56,7 @@ def test_one_answer_is_one_output_under_the_documents_own_name(
     outputs.take(answer, limits)
     writing = f"doc.{TOKEN}.writing"
     assert outputs.written == [Written(0, writing, "doc.ready")]
-    assert outputs.usual
+    assert not outputs.need_plan
     assert bench.ls("out") == [writing]
     assert bench.read(f"out/{writing}") == data
 
@@ -67,7 +67,7 @@ def test_no_answer_is_no_output(
 ) -> None:
     outputs.take(answer, limits)
     assert outputs.written == []
-    assert not outputs.usual
+    assert not outputs.need_plan
     assert bench.ls("out") == bench.ls("side") == []
 
 
@@ -86,7 +86,7 @@ def test_many_answers_go_where_each_says(bench: "Bench", outputs: Outputs, limit
         Written(1, f"x.{TOKEN}.writing.xml", "x.ready"),
     ]
     # Recovery could not guess these: they need a plan.
-    assert not outputs.usual
+    assert outputs.need_plan
     assert bench.read(f"out/doc-1.{TOKEN}.writing.txt") == b"page"
     assert bench.read(f"side/doc.{TOKEN}.writing") == b"other"
 
@@ -96,7 +96,7 @@ def test_who_says_of_an_output_what_goes_without_saying_needs_no_plan(
     outputs: Outputs, limits: Limits, answer: Answer
 ) -> None:
     outputs.take(answer, limits)
-    assert outputs.usual
+    assert not outputs.need_plan
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_whatever_is_not_quite_the_usual_output_gets_a_plan(
     outputs: Outputs, limits: Limits, answer: Answer
 ) -> None:
     outputs.take(answer, limits)
-    assert not outputs.usual
+    assert outputs.need_plan
 
 
 class Odd:
@@ -374,7 +374,7 @@ def test_an_opened_output_is_new_and_is_not_given_to_children(
         assert not os.get_inheritable(fd)
     finally:
         os.close(fd)
-    assert outputs.usual
+    assert not outputs.need_plan
     assert bench.read(f"out/doc.{TOKEN}.writing") == b"stdout"
 
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def directory(root: Path) -> Iterator[Directory]:
-    with closing(Directory.open(root / ".watchdogd")) as opened:
+    with Directory.open(root / ".watchdogd") as opened:
         yield opened
 
 

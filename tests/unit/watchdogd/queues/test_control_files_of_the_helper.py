@@ -68,7 +68,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture
 def directory(site: Site) -> Iterator[Directory]:
-    with closing(Directory.open(site.root / ".watchdogd")) as opened:
+    with Directory.open(site.root / ".watchdogd") as opened:
         yield opened
 
 
@@ -323,7 +323,7 @@ def register(
 
 
 def beat_of(queue: Path, id: str = "rose-1") -> int:
-    with closing(Directory.open(queue / ".queuedriver" / DRIVERS)) as drivers:
+    with Directory.open(queue / ".queuedriver" / DRIVERS) as drivers:
         registration = read_registration(drivers, id)
     assert registration is not None
     return registration.beat

@@ -25,7 +25,7 @@ class Place:
         self.made = Copies(str(self.local), "rose")
 
     def turn(self, times: int = 1) -> None:
-        with closing(Directory.open(self.control)) as directory:
+        with Directory.open(self.control) as directory:
             for _ in range(times):
                 self.made.turn(directory)
 
