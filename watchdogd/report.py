@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from queuedriver.disk.processes import HIDDEN, process_ticks
+from queuedriver.driving.counted import Counted
 from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
 from queuedriver.format.units import format_count
@@ -99,6 +100,10 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     hard_limit: float | None = None
     # All its drivers together, and the parent they are forked from.
     memory: int = 0
+    # What all its drivers have counted since the watchdog runs, those that are gone included; and
+    # how often one was started, by how the one before had ended.
+    counted: Counted = Counted()
+    starts: dict[str, int] = {}
 
 
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,6 +250,8 @@ def _stage(drivers: "StageDrivers") -> StageReport:
         startup=pace.startup,
         hard_limit=pace.hard_limit,
         memory=sum(slot.memory for slot in drivers.living) + drivers.templates.shared,
+        counted=drivers.counted,
+        starts=drivers.starts,
     )
 
 

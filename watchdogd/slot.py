@@ -10,12 +10,14 @@ import math
 import random
 import signal
 import time
+from collections import Counter
 from contextlib import suppress
 
 from msgspec.structs import replace
 
 from queuedriver.disk.processes import signal_name
 from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, unnote_ending
+from queuedriver.driving.counted import Counted
 from queuedriver.driving.live_status import Board, Glimpse, Totals
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
@@ -172,8 +174,11 @@ class Slot:
         # Since when it has been in this state, on the monotonic clock.
         self.since = time.monotonic()
         self.ended_at = 0.0
-        self.starts = 0
+        # How often a driver was started, by how the run before had ended.
+        self.starts_after = Counter[str]()
+        self._ended_as = "first"
         self.earlier = Totals()
+        self._counted_before = Counted()
         # A dead driver's claims are still to be recovered: by the next one here, or by the helper.
         self.leftovers = False
         self._say = say
@@ -233,6 +238,17 @@ class Slot:
     def totals(self) -> Totals:
         """The counters of all runs, the present one included."""
         return self.earlier.plus(self.run.glimpse.totals) if self.run else self.earlier
+
+    @property
+    def counted(self) -> Counted:
+        """Return what the drivers of all runs have counted."""
+        before = self._counted_before
+        return before.plus(self.run.glimpse.counted) if self.run else before
+
+    @property
+    def starts(self) -> int:
+        """Return how often a driver was started here, or taken over."""
+        return self.starts_after.total()
 
     @property
     def hopeless(self) -> bool:
@@ -345,7 +361,7 @@ class Slot:
     def begin(self, child: Child, board: Board | None, now: float) -> None:
         """Have a driver live here from now on, be it still to come."""
         self.run = Run(child, board, self.next_order, now)
-        self.starts += 1
+        self.starts_after[self._ended_as] += 1
         self._show(Rest("starting", "", None), now)
         self._tell_of(self.run)
 
@@ -360,8 +376,9 @@ class Slot:
         self.run = run = Run(child, board, told, glimpse.ready_at)
         run.started_at = glimpse.ready_at or time.monotonic()
         run.glimpse, run.is_told = glimpse, True
-        self.starts += 1
+        self.starts_after["adopted"] += 1
         self.earlier = Totals().minus(glimpse.totals)
+        self._counted_before = Counted().minus(glimpse.counted)
         if order is not None and order.parent:
             # A second signal would take the document at hand away from it.
             run.leaves("its watchdog has died", until)
@@ -378,7 +395,9 @@ class Slot:
             run.board.close()
         self._tell_of(run)
         self.earlier = self.earlier.plus(run.glimpse.totals)
+        self._counted_before = self._counted_before.plus(run.glimpse.counted)
         life = self._life(run, ended, now)
+        self._ended_as = life.ended_for or life.word or "crashed"
         if run.child.pid:
             # Who was never ready has not looked at what the one before left.
             self.leftovers = not life.word or (self.leftovers and not life.ready_at)

@@ -10,11 +10,14 @@ import math
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 
 import msgspec
 
 from queuedriver.disk.filesystem import open_fd
+from queuedriver.driving.counted import Counted
 from queuedriver.driving.live_status import Board, Totals
 from queuedriver.driving.time_left import OUT_OF_TIME
 from queuedriver.errors import BUG, LATER, ConfigError
@@ -381,6 +384,16 @@ class StageDrivers:
     def totals(self) -> Totals:
         """Of all drivers of this stage on this host, since the watchdog runs."""
         return Totals(*map(sum, zip(*(slot.totals for slot in self.slots), strict=True)))
+
+    @property
+    def counted(self) -> Counted:
+        """Return what all its drivers on this host have counted since the watchdog runs."""
+        return reduce(Counted.plus, (slot.counted for slot in self.slots), Counted())
+
+    @property
+    def starts(self) -> dict[str, int]:
+        """Count the starts of its drivers, by how the runs before had ended."""
+        return dict(sum((slot.starts_after for slot in self.slots), Counter[str]()))
 
 
 def _begin(children: Children, order: Order) -> Child:

@@ -125,7 +125,7 @@ def charge(
                 # It stays where it is, and this is not what becomes of it.
                 queue.attempts.remove(noted.file)
             raise
-        return _ended(claim, "discarded", docid, message, seconds)
+        return _ended(claim, "discarded", docid, message, seconds, said.failure.cause)
     delay = queue.settings.retry_delay if said.counted else 0.0
     due = due_at(now, delay) if delay else 0
     docid = handoff.rename_back(queue, claim, claim.attempt + said.counted, due)
@@ -133,7 +133,7 @@ def charge(
     if docid is not None and docid != claim.docid:
         queue.attempts.move(claim.docid, inode, docid)
     if said.counted:
-        return _ended(claim, "failed", docid, message, seconds)
+        return _ended(claim, "failed", docid, message, seconds, said.failure.cause)
     return _ended(claim, "released", docid, message)
 
 
@@ -212,11 +212,18 @@ def _let_go(claim: Claim, reason: str) -> None:
 
 
 def _ended(
-    claim: Claim, fate: Fate, docid: str | None, message: str = "", seconds: float = 0.0
+    claim: Claim,
+    fate: Fate,
+    docid: str | None,
+    message: str = "",
+    seconds: float = 0.0,
+    cause: str = "",
 ) -> Fate:
     """Note how a claim ended; "revoked" when somebody was faster, and has noted it."""
     claim.fate = fate if docid is not None else "revoked"
     if docid is not None:
         renamed = docid if docid != claim.docid else None
         claim.of.note(fate, claim, seconds=seconds, message=message, renamed=renamed)
+        if cause:
+            claim.of.failed(cause, discarded=fate == "discarded")
     return claim.fate

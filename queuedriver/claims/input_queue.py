@@ -11,7 +11,7 @@ import itertools
 import operator
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from queuedriver.claims import charging, handoff
@@ -100,8 +100,10 @@ class InputQueue:
         # of those that were handed over as usual, the seconds of work, and how many they are.
         self.charged: Callable[[InputQueue, Failure], object] = _unheard
         self.worked: Callable[[float, int], object] = _unheard
+        # Who counts the causes for which attempts failed, and documents were discarded.
+        self.failed: Callable[..., object] = _unheard
         # Who wants to know the seconds of each document that was done.
-        self.took: Callable[[Iterable[float]], object] = _unheard
+        self.took: Callable[[Sequence[float]], object] = _unheard
         self.plain = self._is_plain()
         # What is to be tried; an order, and those who share the queue, are whoever's who drives it.
         self.waiting = Lookahead(directory, self.attempts, Picker(directory))
@@ -191,6 +193,17 @@ class InputQueue:
                 raise FileSystemTrouble(
                     errno.ESTALE, f"{directory.path} was moved away, or another is in its place"
                 )
+
+    def waited(self, name: str) -> float | None:
+        """Return the seconds for which a document has waited since it came, was given back, or was
+        due; None when it is gone. Its name was changed by whatever brought it here, and the file
+        system notes when."""
+        item = names.parse(name)
+        try:
+            since = self.directory.status(name).st_ctime
+        except OSError:
+            return None
+        return max(0.0, time.time() - max(since, item.due if item is not None else 0.0))
 
     # Claim
 
@@ -342,5 +355,5 @@ def _identity(directory: Directory) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _unheard(*facts: object) -> None:
+def _unheard(*facts: object, **more: object) -> None:
     """Tell nobody, where there is no driver, as for an operator."""

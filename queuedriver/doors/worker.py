@@ -196,6 +196,8 @@ class _Loop:
         if isinstance(answer, tuple):
             took = time.perf_counter() - started
             self._tally.worked(took, 1)
+            if self._tally.board is not None:
+                self._tally.measured.took((took,))
             if self._time_left is not None:
                 self._time_left.learn([took])
             effects = self._session.finished(work.claim, answer, now)

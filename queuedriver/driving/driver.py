@@ -249,12 +249,15 @@ class Turns(Loop):
         now = self.clock()
         for queue in self.unpaused if most else ():
             waiting = queue.waiting
-            if self.options.batch > 1:
-                if claims := queue.claim_some(most, now):
-                    self.turn(claims)
-                    return True
-            elif waiting.names or waiting.list_more(now):
+            if not (waiting.names or waiting.list_more(now)):
+                continue
+            if self.tally.board is not None:
+                self.tally.waited(queue.waited(waiting.names[-1]))
+            if self.options.batch == 1:
                 self.work_off(queue, waiting.names, most, usual=waiting.usual)
+                return True
+            if claims := queue.claim_some(most, now):
+                self.turn(claims)
                 return True
         return False
 

@@ -4,8 +4,9 @@ system call or a file system.
 A board is a small file in a local directory that both map. A driver writes it before and after each
 document, so that a reader knows since when a document is at hand even while C code holds the
 interpreter's lock, and how the driver ended after it was killed. Each part is written by itself:
-what goes with each document is its docid, an instant and two numbers. One process writes; a reader
-that finds the same twice has not read half of a change.
+what goes with each document is its docid, an instant and two numbers; how long documents waited and
+took, and why they failed, is written turn by turn. One process writes; a reader that finds the same
+twice has not read half of a change.
 
 Instants are of the host's monotonic clock, which all its processes share.
 """
@@ -16,14 +17,18 @@ import operator
 import os
 import struct
 import time
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple, Self
 
+from queuedriver.driving.counted import BOUNDS, BUCKETS, CAUSES, NUMBERS, OTHER, Counted
 from queuedriver.errors import ConfigError
 from queuedriver.format.records import Counters
 
-SIZE = 1024
-_MAGIC = b"qdboard4"
+SIZE = 1536
+_MAGIC = b"qdboard5"
 _BLANK = _MAGIC + bytes(SIZE - len(_MAGIC))
 # The parts, one behind the other, each in the order of Glimpse.
 _SIGNED = struct.Struct("<QQQ")
@@ -33,7 +38,9 @@ _LEFT = struct.Struct("<31pi")
 _DUMP = struct.Struct("<240p")
 _BEGAN = struct.Struct("<161pd")
 _COUNTED = struct.Struct("<QQQQQQQ")
-_PARTS = (_SIGNED, _SAID, _READY, _LEFT, _DUMP, _BEGAN, _COUNTED)
+# How long documents waited and took, and why they failed.
+_MEASURED = struct.Struct(f"<{NUMBERS}Q")
+_PARTS = (_SIGNED, _SAID, _READY, _LEFT, _DUMP, _BEGAN, _COUNTED, _MEASURED)
 (
     _SIGNED_AT,
     _SAID_AT,
@@ -42,6 +49,7 @@ _PARTS = (_SIGNED, _SAID, _READY, _LEFT, _DUMP, _BEGAN, _COUNTED)
     _DUMP_AT,
     _BEGAN_AT,
     _COUNTED_AT,
+    _MEASURED_AT,
     _,
 ) = itertools.accumulate((one.size for one in _PARTS), initial=len(_MAGIC))
 # Since when a document is at hand, by itself and with the numbers that follow: those which change
@@ -51,6 +59,7 @@ _ENDED = struct.Struct("<dQQ")
 _ALL_ENDED = struct.Struct("<dQQQQQQQ")
 _CLOCK_AT = _COUNTED_AT - _CLOCK.size
 _TRIES = 100
+_bucket_of = partial(bisect_left, BOUNDS)
 # How claims end whose documents are done.
 _DONE = ("published", "finished", "stuck")
 
@@ -95,6 +104,7 @@ class Glimpse(NamedTuple):
     # Whether there ever was one.
     claimed: bool = False
     totals: Totals = Totals()
+    counted: Counted = Counted()
 
 
 class Board:
@@ -163,6 +173,10 @@ class Board:
         """Show that nothing is at hand, and all that is counted."""
         _ALL_ENDED.pack_into(self._map, _CLOCK_AT, 0.0, *totals)
 
+    def measured(self, numbers: Sequence[int]) -> None:
+        """Show how long documents have waited and taken, and why they failed."""
+        _MEASURED.pack_into(self._map, _MEASURED_AT, *numbers)
+
     def show(self, state: str, why: str) -> None:
         """Show what it does while no document is at hand."""
         _SAID.pack_into(self._map, _SAID_AT, _text(state), _text(why))
@@ -220,6 +234,7 @@ def _glimpse_of(data: bytes) -> Glimpse:
         began_at,
         bool(docid),
         Totals(*_COUNTED.unpack_from(data, _COUNTED_AT)),
+        Counted.of(_MEASURED.unpack_from(data, _MEASURED_AT)),
     )
 
 
@@ -232,6 +247,37 @@ def _text(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
+class Counting:
+    """Counts what a driver does, in the row of numbers that a `Counted` has."""
+
+    def __init__(self) -> None:
+        self.numbers = [0] * NUMBERS
+
+    @property
+    def counted(self) -> Counted:
+        """Return what is counted."""
+        return Counted.of(self.numbers)
+
+    def waited(self, seconds: float, documents: int) -> None:
+        """Count so many documents that waited for so long."""
+        self._add((seconds,), 0, documents)
+
+    def took(self, seconds: Sequence[float]) -> None:
+        """Count documents that were done. For a thousand of them this is a handful of calls."""
+        self._add(seconds, BUCKETS + 1)
+
+    def _add(self, seconds: Sequence[float], first: int, weight: int = 1) -> None:
+        for bucket, count in Counter(map(_bucket_of, seconds)).items():
+            self.numbers[first + bucket] += count * weight
+        self.numbers[first + BUCKETS] += int(sum(seconds) * 1e9) * weight
+
+    def failed(self, cause: str, *, discarded: bool) -> None:
+        """Count an attempt that failed, and the document that was discarded by it."""
+        place = CAUSES.index(cause if cause in CAUSES else OTHER) - len(CAUSES)
+        self.numbers[place - len(CAUSES)] += 1
+        self.numbers[place] += discarded
+
+
 class Tally:
     """Counters of a driver: what it spent its time on, in seconds, and what came of it."""
 
@@ -242,6 +288,12 @@ class Tally:
         self.failed = 0
         self.discarded = 0
         self.lost_races = 0
+        # How long documents waited and took, and why they failed; as far as anybody reads along.
+        self.measured = Counting()
+        # For how long one had waited that was to be claimed next; and how many attempts had ended
+        # when that was counted for those that did. Seconds; None: nobody knows.
+        self._waited: float | None = None
+        self._ended = 0
         self.start()
 
     def start(self) -> None:
@@ -265,6 +317,8 @@ class Tally:
     def ended(self) -> None:
         """Show that nothing is at hand, and what is booked."""
         if self.board is not None:
+            self._count_waits()
+            self.board.measured(self.measured.numbers)
             self.board.count(self.totals)
 
     def show(self, state: str, why: str) -> None:
@@ -286,6 +340,17 @@ class Tally:
         self.discarded += fates.count("discarded")
         self.failed += fates.count("failed") + fates.count("discarded")
         self.worked(work, sum(fate in _DONE for fate in fates))
+
+    def waited(self, seconds: float | None) -> None:
+        """Take note of how long the next document has waited: those that are claimed with it, in a
+        tenth of a second, count the same, so that none of them needs a look of its own."""
+        self._waited = seconds
+
+    def _count_waits(self) -> None:
+        ended = self.documents + self.failed
+        if self._waited is not None and ended > self._ended:
+            self.measured.waited(self._waited, ended - self._ended)
+        self._ended = ended
 
     def paused(self, blocked: bool) -> None:
         """Book a turn that had nothing to do, or no room for what would come of it."""

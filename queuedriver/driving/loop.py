@@ -5,7 +5,7 @@ What they do with what waits is their own: a driver processes it (`driver.py`), 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.picking import Pass
@@ -79,8 +79,8 @@ class Loop:
         self._time_left = TimeLeft.of(options, took)
         for queue in self.queues:
             queue.worked = self._worked
-            if self._time_left is not None:
-                queue.took = self._time_left.learn
+            queue.took = self._took
+            queue.failed = self.tally.measured.failed
         # Whether all inputs are closed; and those that are not paused, in their order.
         self._done = False
         self.unpaused = list(self.queues)
@@ -189,6 +189,13 @@ class Loop:
         for queue in self.queues:
             queue.note_handed_over()
         self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
+
+    def _took(self, took: Sequence[float]) -> None:
+        """Take note of the seconds that documents took which were done."""
+        if self._time_left is not None:
+            self._time_left.learn(took)
+        if self.tally.board is not None:
+            self.tally.measured.took(took)
 
     def _worked(self, seconds: float, documents: int) -> None:
         self.tally.worked(seconds, documents)

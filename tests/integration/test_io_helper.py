@@ -36,8 +36,10 @@ from watchdogd.helper_messages import (
 )
 from watchdogd.helper_process import ARGV
 from watchdogd.host import SILENCE
+from watchdogd.operators.history import FINE
+from watchdogd.operators.history import read as read_history
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import HostReport
+from watchdogd.report import DriverReport, HostReport, StageReport
 
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
@@ -243,6 +245,46 @@ def test_status_is_published_for_all_to_see(watch: Watch) -> None:
     watch.next()
     path = watch.root / ".watchdogd/hosts/rose.json"
     assert json.loads(path.read_bytes()) == {"host": "rose"}
+
+
+def say_what_was_done(watch: Watch) -> float:
+    """Have a watchdog that began a second ago report five documents; return when it does."""
+    now = time.time()
+    driver = DriverReport(name="s-1", id="rose-s-1", stage="s", state="ready", documents=5, pid=1)
+    report = HostReport(
+        host="rose",
+        pid=1,
+        identity=identify(os.getpid()),
+        started_at=now - 1,
+        at=now,
+        stages=(StageReport(name="s", inputs=("in",)),),
+        drivers=(driver,),
+    )
+    (watch.local / "report.json").write_bytes(msgspec.json.encode(report))
+    watch.helper.ask(Errands(report=True, look=True))
+    return now
+
+
+def test_what_the_stages_did_is_written_down_for_all_to_see(watch: Watch) -> None:
+    watch.start().until(well, "seen")
+    (watch.root / "in/a.ready").touch()
+    watch.until(lambda one: one.queues["in"].ready == 1, "the document")
+    now = say_what_was_done(watch)
+    watch.next()
+    found = [one for one in read_history(str(watch.root), "s", now, time.time(), FINE) if one]
+    assert [(one.waiting, one.drivers) for one in found] == [(1, 1)]
+    assert 1 < found[0].done <= 5
+    assert not [one.note for one in watch.heard if one.note]
+
+
+def test_history_that_cannot_be_written_is_said_and_is_no_trouble(watch: Watch) -> None:
+    watch.start().until(well, "seen")
+    (watch.root / ".watchdogd/history").rmdir()
+    (watch.root / ".watchdogd/history").touch()
+    say_what_was_done(watch)
+    heard = watch.hear(1, lambda one: bool(one.note))
+    assert "cannot be written down" in "".join(one.note for one in heard)
+    assert not watch.next().trouble
 
 
 def test_two_watchdogs_of_one_name_are_told_of_each_other(watch: Watch, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ WATCHDOG = Path(watchdogd.__file__).parent
 PURE = {
     "queuedriver.errors",
     "queuedriver.format.names",
-    "queuedriver.driving.buckets",
+    "queuedriver.driving.counted",
     "queuedriver.driving.plan",
     "queuedriver.driving.time_left",
     "queuedriver.claims.outcomes",

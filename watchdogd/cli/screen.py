@@ -10,7 +10,7 @@ from watchdogd.operators.view import Result, SeenDriver, SeenStage, View
 
 _STAGE_COLUMNS = (
     *("STAGE", "STATE", ">WAITING", ">WORKING", ">FAILED", ">DISCARDED", ">LATER", ">DRIVERS"),
-    *(">RATE", ">TIME", ">MEMORY", *SHARES, ">ETA"),
+    *(">RATE", ">TIME", ">MEMORY", *SHARES, "OUTLOOK"),
 )
 _DRIVER_COLUMNS = (
     *("DRIVER", "HOST", "STATE", ">SINCE", "~AT HAND", ">DONE", ">FAILED", ">DISCARDED"),
@@ -91,7 +91,7 @@ def _stage(stage: SeenStage, watched: bool) -> tuple[str, ...]:
         "" if stage.service is None else format_duration(stage.service),
         format_size(stage.memory) if stage.memory else "",
         *shares(stage.work, stage.wait, stage.block, stage.overhead),
-        render.eta(stage.waiting or 0, stage.eta),
+        stage.outlook.sentence,
     )
 
 

@@ -26,7 +26,7 @@ _ERRORS = 2.0
 _STALLED_AFTER = 120.0
 _STALLED_TIMES = 4.0
 _NEARLY_ALL = 0.95
-# Nobody wrote for so long: then what is known is old.
+# Nobody wrote for so long: then what was written is old.
 _OLD = 60.0
 
 _Known = Sequence["Moment | None"]
@@ -35,7 +35,8 @@ _Known = Sequence["Moment | None"]
 class Outlook(msgspec.Struct, frozen=True):
     """How it goes on with what waits, as far as can be told."""
 
-    # "": nothing waits. rising: by the last minutes alone; growing: by the last hour, too.
+    # "": nothing waits. rising: by the last minutes alone; growing: by the last hour, too. unknown:
+    # neither did anybody write down enough of it, nor was anything done in the last minute.
     kind: Literal["", "clear", "stalled", "rising", "growing", "steady", "unknown"] = ""
     # Until all is done (clear), or since something was (stalled).
     seconds: float | None = None
@@ -53,23 +54,24 @@ class Outlook(msgspec.Struct, frozen=True):
             "rising": growing,
             "growing": f"{growing}, will not drain",
             "steady": "steady: as many come as are done",
-        }.get(self.kind, "")
+        }.get(self.kind, self.kind)
 
 
-def outlook(short: _Known, long: _Known, waiting: int, now: float) -> Outlook:
+def outlook(short: _Known, long: _Known, waiting: int, now: float, rate: float = 0.0) -> Outlook:
     """Return how it goes on with so many documents that wait, by what was written of the last
-    SHORT and LONG seconds."""
+    SHORT and LONG seconds; and where that tells nothing, by how many are done in a second."""
     if not waiting:
         return Outlook()
+    by_rate = Outlook("clear", seconds=waiting / rate) if rate else Outlook("unknown")
     latest, hour = _written(short), _written(long)
     if not latest or now - latest[-1].at > _OLD:
-        return Outlook("unknown")
+        return by_rate
     if (idle := _idle_for(latest, hour, now)) is not None:
         return Outlook("stalled", seconds=idle)
     soon, overall = _slope(latest), _slope(hour)
     slope = soon or overall
     if slope is None or (not slope and not any(one.done for one in latest)):
-        return Outlook("unknown")
+        return by_rate
     if slope < 0:
         return Outlook("clear", seconds=waiting / -slope)
     if slope > 0:

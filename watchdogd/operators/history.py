@@ -16,11 +16,15 @@ import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from queuedriver.claims.picking import Counts
 from queuedriver.disk.filesystem import Directory, open_fd, regular_size
-from queuedriver.driving.buckets import BUCKETS, Durations, quantile
+from queuedriver.driving.counted import BUCKETS, Counted, quantile
 from watchdogd.control import CONTROL, HISTORY, host_file
+
+if TYPE_CHECKING:
+    from watchdogd.report import HostReport
 
 SUFFIX = ".ring"
 # Seconds from one record to the next, and for how long they are kept.
@@ -51,29 +55,12 @@ def _starts_at(step: int) -> int:
 SIZE = _starts_at(COARSE) + _RECORD.size * _records(COARSE)
 
 
-class Counted(NamedTuple):
-    """What the drivers of a stage on one host have counted since its watchdog runs."""
-
-    documents: int = 0
-    failed: int = 0
-    discarded: int = 0
-    waits: Durations = Durations()
-    services: Durations = Durations()
-
-    def minus(self, other: "Counted") -> "Counted":
-        return Counted(
-            self.documents - other.documents,
-            self.failed - other.failed,
-            self.discarded - other.discarded,
-            self.waits.minus(other.waits),
-            self.services.minus(other.services),
-        )
-
-
 class Sample(NamedTuple):
     """A stage on one host at one moment."""
 
-    counted: Counted
+    # What its drivers there have counted since the watchdog runs.
+    documents: int = 0
+    counted: Counted = Counted()
     waiting: int = 0
     working: int = 0
     drivers: int = 0
@@ -130,16 +117,20 @@ def finest(since: float, now: float) -> int:
     return FINE if now - since <= KEPT[FINE] else COARSE
 
 
-def _packed(at: float, seconds: float, done: Counted, sample: Sample) -> bytes:
+def _packed(at: float, seconds: float, before: Sample, sample: Sample) -> bytes:
     """Return a record of what was counted in so many seconds."""
-    numbers = done.documents, done.failed, done.discarded, sample.waiting, sample.working
+    more = sample.counted.minus(before.counted)
+    numbers = (
+        *(sample.documents - before.documents, sum(more.failed), sum(more.discarded)),
+        *(sample.waiting, sample.working),
+    )
     return _RECORD.pack(
         int(at),
         seconds,
         *(max(0, min(number, _MOST)) for number in numbers),
         min(sample.drivers, _MOST_DRIVERS),
-        _shares(done.waits.counts),
-        _shares(done.services.counts),
+        _shares(more.waits.counts),
+        _shares(more.services.counts),
     )
 
 
@@ -174,13 +165,29 @@ def _spread(shares: bytes, rate: float) -> tuple[float, ...]:
 # Write
 
 
+def samples(report: "HostReport", queues: Mapping[str, Counts]) -> dict[str, Sample]:
+    """Return what a watchdog and a look at the queues say of its stages."""
+    found = {}
+    for stage in report.stages:
+        drivers = [one for one in report.drivers if one.stage == stage.name]
+        looks = [queues[name] for name in stage.inputs if name in queues]
+        found[stage.name] = Sample(
+            documents=sum(one.documents for one in drivers),
+            counted=stage.counted,
+            waiting=sum(one.waiting for one in looks),
+            working=sum(one.claimed for one in looks),
+            drivers=sum(one.pid > 0 for one in drivers),
+        )
+    return found
+
+
 class Writer:
     """Writes what the stages of one host do; all instants are in seconds since the epoch."""
 
     def __init__(self, host: str) -> None:
         self._host = host_file(host)
         # What each stage had counted when its last record of so many seconds was written.
-        self._before: dict[tuple[str, int], tuple[float, Counted]] = {}
+        self._before: dict[tuple[str, int], tuple[float, Sample]] = {}
         self._written_at = dict.fromkeys(KEPT, -math.inf)
 
     def is_due(self, now: float) -> bool:
@@ -210,17 +217,15 @@ class Writer:
     ) -> tuple[int, bytes] | None:
         """Return where a record belongs, and the record; None while it is not known since when it
         counts."""
-        recent = now - began_at <= step
-        at, before = self._before.get((stage, step), (began_at, Counted() if recent else None))
-        self._before[stage, step] = now, sample.counted
-        if before is None or now <= at:
+        began = (began_at, Sample()) if now - began_at <= step else None
+        known = self._before.get((stage, step), began)
+        self._before[stage, step] = now, sample
+        # Fewer than before: another watchdog counts from the beginning.
+        if known is None or now <= known[0] or sample.documents < known[1].documents:
             return None
-        done = sample.counted.minus(before)
-        if done.documents < 0 or done.failed < 0:
-            # Another watchdog counts from the beginning.
-            return None
+        at, before = known
         place = _starts_at(step) + int(now // step) % _records(step) * _RECORD.size
-        return place, _packed(now, now - at, done, sample)
+        return place, _packed(now, now - at, before, sample)
 
 
 def _write(directory: Directory, name: str, records: Sequence[tuple[int, bytes]]) -> None:

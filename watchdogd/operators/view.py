@@ -6,18 +6,24 @@ and creates nothing.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.claims.picking import Counts
+from queuedriver.driving.counted import Counted
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
 from watchdogd.driver_ids import driver_id, short_host
 from watchdogd.helper_messages import Controls
+from watchdogd.operators.forecast import LONG, SHORT, Outlook, outlook
+from watchdogd.operators.history import COARSE, FINE
+from watchdogd.operators.history import read as read_history
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_controls
 from watchdogd.pipeline.model import Stage
 from watchdogd.report import SHARES, DriverReport, StageReport
@@ -63,8 +69,8 @@ class SeenStage(StageReport, frozen=True, kw_only=True):
     wait: int
     block: int
     overhead: int
-    # Seconds for what waits, at that rate; None when it does not move.
-    eta: float | None
+    # How it goes on with what waits.
+    outlook: Outlook
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -315,10 +321,23 @@ def _stage(
         startup=max((one.startup for one in reports if one.startup is not None), default=None),
         hard_limit=max((one.hard_limit for one in reports if one.hard_limit), default=None),
         memory=sum(one.memory for one in reports) + sum(one.memory for one in unkept.values()),
-        # The rate is that of the last minute, and who is gone does no more.
-        eta=counts.waiting / rate if rate and living else None,
+        outlook=_outlook(
+            chosen, stage.name, counts.waiting if facts.has_work else 0, rate if living else 0.0
+        ),
+        counted=reduce(Counted.plus, (one.counted for one in reports), Counted()),
+        starts=dict(sum((Counter(one.starts) for one in reports), Counter[str]())),
         **numbers,
     )
+
+
+def _outlook(chosen: Chosen, stage: str, waiting: int, rate: float) -> Outlook:
+    """Return how it goes on with what waits, by what all hosts wrote down; where nothing waits, or
+    the file system does not answer, nobody reads that."""
+    if not waiting:
+        return Outlook()
+    root, now = chosen.pipeline.root, time.time()
+    short = read_history(root, stage, now - SHORT, now, FINE)
+    return outlook(short, read_history(root, stage, now - LONG, now, COARSE), waiting, now, rate)
 
 
 def _service(reports: Sequence[StageReport], drivers: Iterable[SeenDriver]) -> float | None:

@@ -38,12 +38,15 @@ from watchdogd.helper_messages import (
 )
 from watchdogd.helper_process import open_helper_log
 from watchdogd.linux import die_with_parent, set_name
+from watchdogd.operators.history import Writer, samples
 from watchdogd.pipeline_reader import PipelineReader
 from watchdogd.queues import control_files
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.log_copies import Copies
 from watchdogd.queues.recovery import Recovery
 from watchdogd.queues.root import REMOVED, Root
+from watchdogd.report import Alien
+from watchdogd.report import decode as decode_report
 from watchdogd.report_file import read_saved
 from watchdogd.usage import Meter
 
@@ -88,7 +91,10 @@ class IoHelper:
         self._copies = Copies(brief.local, brief.host)
         self._recovery = Recovery()
         self._meter = Meter()
+        self._history = Writer(brief.host)
         self._reader = PipelineReader(brief.host, brief.drivers)
+        # Why the history could not be written when that was tried last.
+        self._unwritten = ""
         # The report as it was published last.
         self._published = b""
         # None while a look could not read them.
@@ -220,12 +226,29 @@ class IoHelper:
         with self._control_directory() as directory:
             other = control_files.publish(directory, self.host, document, self._published)
         self._published = document
+        if self._history.is_due(now := time.time()):
+            self._write_history(document, now)
         if other is not None:
             self._watchdog.note(
                 f"another watchdogd, process {other.pid} with its records in {other.local}, keeps "
                 f"this pipeline on {self.host!r}, too; stop one of the two, or give its host "
                 "another name (--host)"
             )
+
+    def _write_history(self, document: bytes, now: float) -> None:
+        """Write down what the stages did until now, by the watchdog's report."""
+        seen = {name: view.seen for name, view in self._views.items() if view.seen is not None}
+        try:
+            report = decode_report(document)
+            with self._control_directory() as directory:
+                self._history.write(directory, samples(report, seen), now, report.started_at)
+            self._unwritten = ""
+        except (OSError, Alien) as error:
+            # On a full disk people know less; the drivers do not mind, and it is no trouble.
+            words = f"what the stages do cannot be written down: {error}"
+            if words != self._unwritten:
+                self._unwritten = words
+                self._watchdog.note(words)
 
     def _recover(self, queue: str) -> None:
         recovered = self._recovery.recover(queue, self.pipeline.path(queue))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -285,3 +286,44 @@ def test_memory_that_the_driver_took_for_others_is_not_told_of_a_document(pair: 
     report = pair.bench.queue().report("doc")
     assert report is not None
     assert report.failure.peak_memory is None
+
+
+# How long documents have waited
+
+
+def test_document_has_waited_since_the_file_system_last_changed_its_name(bench: "Bench") -> None:
+    """What it waited before it was given back is not counted, nor what its sender says of it."""
+    queue, file = bench.open(), bench.put("in/a.ready")
+    os.utime(file, (0, 0))
+    file.rename(file.with_name("a.1.failed"))
+    since = file.with_name("a.1.failed").stat().st_ctime
+    before = time.time() - since
+    waited = queue.waited("a.1.failed")
+    assert waited is not None
+    assert max(0.0, before) <= waited <= max(0.0, time.time() - since)
+
+
+def test_document_that_was_postponed_has_waited_since_it_was_due(bench: "Bench") -> None:
+    due = int(time.time()) + 1000
+    name = names.later_name("a", 0, due)
+    bench.put(f"in/{name}")
+    assert bench.open().waited(name) == 0.0
+
+
+def test_nobody_knows_how_long_a_document_has_waited_that_is_gone(bench: "Bench") -> None:
+    assert bench.open().waited("a.ready") is None
+
+
+# Why attempts failed
+
+
+def test_causes_of_attempts_that_were_charged_are_told_and_of_no_others(bench: "Bench") -> None:
+    queue, told = bench.open(settings=Settings(retries=1)), list[tuple[str, bool]]()
+    queue.failed = lambda cause, *, discarded: told.append((cause, discarded))
+    failed = Failed(Failure(cause="exit", message="7"))
+    bench.put("in/a.ready")
+    for ending in (Released(""), failed, failed):
+        (name,) = [one for one in bench.ls() if names.parse(one)]
+        (claim,) = queue.claim([name])
+        queue.end([claim], [ending])
+    assert told == [("exit", False), ("exit", True)]

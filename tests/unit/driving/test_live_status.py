@@ -10,6 +10,7 @@ import pytest
 
 from queuedriver import Driver, Options
 from queuedriver.claims.document import Document
+from queuedriver.driving.counted import CAUSES
 from queuedriver.driving.live_status import SIZE, Board, Glimpse, Tally, Totals
 from queuedriver.errors import ConfigError
 from queuedriver.format.names import MAX_DOCID, Mint
@@ -167,6 +168,47 @@ def test_nothing_is_at_hand_between_two_documents(
     Driver(tmp_path / "in", Document.read, tmp_path / "out", options=options, board=board).run()
     assert [one.totals.documents for one in between] == list(range(20))
     assert {(one.state, one.docid) for one in between} == {("ready", "")}
+
+
+# How long documents waited and took, and why they failed
+
+
+def test_board_tells_how_long_each_document_waited_and_took_and_why_it_failed(
+    tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    for docid in ("a", "b", "bad", "c"):
+        (tmp_path / "in" / f"{docid}.ready").write_text("text")
+    board = Board.create(path)
+
+    def process(document: Document) -> bytes:
+        if document.docid == "bad":
+            raise ValueError("bad")
+        return document.read()
+
+    options = Options(drain=True, retries=1)
+    Driver(tmp_path / "in", process, tmp_path / "out", options=options, board=board).run()
+    counted = board.read().counted
+    # Of three that were done, and two attempts that failed: each was claimed once.
+    assert sum(counted.services.counts) == 3
+    assert sum(counted.waits.counts) == 5
+    causes = dict(zip(CAUSES, zip(counted.failed, counted.discarded, strict=True), strict=True))
+    assert {cause: both for cause, both in causes.items() if any(both)} == {"exception": (2, 1)}
+
+
+def test_batch_is_counted_document_by_document(tmp_path: Path, path: str) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(10):
+        (tmp_path / "in" / f"{number}.ready").write_text("text")
+    board = Board.create(path)
+    options = Options(drain=True, batch=4)
+
+    def process(documents: list[Document]) -> list[bytes]:
+        return [document.read() for document in documents]
+
+    Driver(tmp_path / "in", process, tmp_path / "out", options=options, board=board).run()
+    counted = board.read().counted
+    assert (sum(counted.services.counts), sum(counted.waits.counts)) == (10, 10)
 
 
 # What it spent its time on

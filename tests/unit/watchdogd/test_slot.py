@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from queuedriver.disk.runtime import read_ending, stacks_file
-from queuedriver.driving.live_status import Board, Totals
+from queuedriver.driving.live_status import Board, Counting, Totals
 from tests.children import end_of
 from tests.waiting import until
 from watchdogd.children import Child, Children, Exit, Rung
@@ -119,6 +119,23 @@ def test_totals_go_on_from_life_to_life(place: Place) -> None:
     assert (totals.documents, totals.failed, totals.discarded) == (10, 12, 14)
     assert (totals.work, totals.overhead) == (2, 8)
     assert [kind for kind, _ in place.told] == ["started", "exited", "restarted", "exited"]
+
+
+def test_what_documents_waited_and_took_outlives_their_drivers_and_starts_are_counted(
+    place: Place,
+) -> None:
+    counting = Counting()
+    counting.waited(0.3, 2)
+    counting.took([2.0])
+    counting.failed("hung", discarded=True)
+    for _ in range(2):
+        place.live()
+        place.theirs.measured(counting.numbers)
+        place.look(101.0)
+        os.kill(place.processes[0].pid, signal.SIGKILL)
+        place.die()
+    assert place.slot.counted == counting.counted.plus(counting.counted)
+    assert (place.slot.starts, place.slot.starts_after) == (2, {"first": 1, "crashed": 1})
 
 
 def no_start(place: Place, why: str, code: int) -> None:
@@ -405,11 +422,17 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     order = replace(place.slot.next_order, parent=parent)
     place.theirs.ready(50.0)
     place.theirs.count(Totals(1, 5, 2, 3, 4, 6, 7))
+    counting = Counting()
+    counting.waited(0.01, 7)
+    place.theirs.measured(counting.numbers)
     place.slot.adopt(process, Board.open(place.path), order, 100.0)
     assert place.slot.totals.documents == 0
     place.theirs.count(Totals(1, 8, 2, 3, 4, 6, 7))
+    counting.waited(0.01, 2)
+    place.theirs.measured(counting.numbers)
     place.look(101.0)
     assert place.slot.totals.documents == 3
+    assert place.slot.counted.waits.counts[0] == 2
     assert (place.seen.started_at, place.seen.ready_at) == (50.0, 50.0)
     # The kernel has told one that was to end with its watchdog.
     assert place.rung == ("leave" if parent else "run")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from queuedriver.driving.buckets import BOUNDS, BUCKETS
+from queuedriver.driving.counted import BOUNDS, BUCKETS
 from watchdogd.operators.forecast import LONG, SHORT, Outlook, outlook
 from watchdogd.operators.history import COARSE, FINE, Moment
 
@@ -74,7 +74,9 @@ def test_stage_whose_documents_take_long_is_not_stalled_between_two_of_them() ->
 
 def test_nothing_is_said_where_nobody_wrote() -> None:
     assert outlook([], [], 5, NOW) == Outlook("unknown")
-    assert outlook([None] * 19, [None] * 61, 5, NOW).sentence == ""
+    assert outlook([None] * 19, [None] * 61, 5, NOW).sentence == "unknown"
+    # Then by what was done in the last minute.
+    assert outlook([], [], 5, NOW, rate=0.5).sentence == "clear in 10 s"
     # The watchdog is gone for two minutes.
     written = moments(lambda age: 5 + age, SHORT, FINE, 1.0, 1.0)
     assert outlook([*written[:7], *[None] * 12], [], 5, NOW) == Outlook("unknown")

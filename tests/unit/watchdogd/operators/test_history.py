@@ -8,13 +8,20 @@ from pathlib import Path
 import pytest
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.driving.buckets import BOUNDS, BUCKETS, Counting, Durations, quantile
+from queuedriver.driving.counted import (
+    BOUNDS,
+    BUCKETS,
+    CAUSES,
+    Counted,
+    Durations,
+    quantile,
+)
+from queuedriver.driving.live_status import Counting
 from watchdogd.operators.history import (
     COARSE,
     FINE,
     KEPT,
     SIZE,
-    Counted,
     Sample,
     Writer,
     finest,
@@ -27,8 +34,8 @@ START = 1_900_000_020.0
 
 def durations(*seconds: float) -> Durations:
     counting = Counting()
-    counting.add(seconds)
-    return Durations(tuple(counting.counts), counting.total)
+    counting.took(seconds)
+    return counting.counted.services
 
 
 class Host:
@@ -37,23 +44,21 @@ class Host:
     def __init__(self, root: Path, name: str = "rose") -> None:
         (root / ".watchdogd").mkdir(exist_ok=True)
         self.root, self.name = root, name
-        self.writer, self.counted, self.began_at = Writer(name), Counted(), START
+        self.writer, self.began_at = Writer(name), START
+        self.documents, self.counted = 0, Counting()
 
     def turn(
         self, at: float, done: int = 0, failed: int = 0, took: float = 1.0, **more: int
     ) -> None:
         """Have so much happen until an instant, and be asked to write then."""
-        counted, services = self.counted, durations(*[took] * done)
-        self.counted = Counted(
-            counted.documents + done,
-            counted.failed + failed,
-            counted.discarded,
-            counted.waits.plus(durations(*[took / 10] * (done + failed))),
-            counted.services.plus(services),
-        )
+        self.documents += done
+        self.counted.took([took] * done)
+        self.counted.waited(took / 10, done + failed)
+        for number in range(failed):
+            self.counted.failed("exception", discarded=number % 2 > 0)
         if self.writer.is_due(at):
             with closing(Directory.open(self.root / ".watchdogd")) as control:
-                sample = Sample(self.counted, **more)
+                sample = Sample(self.documents, self.counted.counted, **more)
                 self.writer.write(control, {"parse": sample}, at, self.began_at)
 
     @property
@@ -69,7 +74,7 @@ def test_what_was_written_is_read_again_with_its_rates_and_durations(tmp_path: P
     assert before is None
     assert moment is not None
     assert (moment.at, moment.seconds) == (START + 10, 10.0)
-    assert (moment.done, moment.failed, moment.discarded) == (2.0, 1.0, 0.0)
+    assert (moment.done, moment.failed, moment.discarded) == (2.0, 1.0, 0.5)
     assert (moment.waiting, moment.working, moment.drivers) == (7, 2, 4)
     # As near as their buckets tell: from 2.5 to 5, and from 0.25 to 0.5 seconds.
     assert moment.service(0.5) == pytest.approx(3.75)
@@ -94,7 +99,7 @@ def test_counts_that_begin_anew_are_no_negative_rates(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.turn(START, done=500)
     host.turn(START + 10, done=500)
-    host.counted = Counted()
+    host.documents, host.counted = 0, Counting()
     host.turn(START + 20, done=5)
     host.turn(START + 30, done=5)
     found = read(str(tmp_path), "parse", START + 10, START + 30, FINE)
@@ -208,3 +213,17 @@ def test_duration_as_long_as_a_bound_is_within_it() -> None:
     """As in Prometheus: le."""
     assert durations(*BOUNDS).counts == (*[1] * len(BOUNDS), 0)
     assert durations(2.0, 0.5).total == 2_500_000_000
+
+
+def test_failures_are_counted_by_their_causes_and_what_is_counted_can_be_summed() -> None:
+    counting = Counting()
+    counting.failed("hung", discarded=False)
+    counting.failed("something new", discarded=True)
+    counting.waited(0.3, 4)
+    counting.took([2.0, 3.0])
+    one = counting.counted
+    assert dict(zip(CAUSES, one.failed, strict=True))["hung"] == 1
+    assert (one.failed[-1], one.discarded[-1], sum(one.failed)) == (1, 1, 2)
+    assert one.plus(one).minus(one) == one
+    assert Counted.of(one.numbers) == one
+    assert one.plus(one).waits.counts == durations(*[0.3] * 8).counts
