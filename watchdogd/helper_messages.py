@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from queuedriver.claims.picking import Counts
+from queuedriver.claims.counts import Counts
 from queuedriver.format.records import decode
 from watchdogd.pipeline.model import Pipeline
 

@@ -1,6 +1,7 @@
 """Claims: what to try next, who has what, and how each attempt ends.
 
 input_queue.py   one open input queue: claims, and how each ends. Read this first
+counts.py        how many items of a queue are in each state; pure
 picking.py       the names that are tried next, in which order, and who takes which
 document.py      what a processor sees of a claimed item, and what it writes before the commit
 handoff.py       the names on disk that a claim goes through, with one commit point

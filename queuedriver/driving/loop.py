@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from queuedriver.claims.charging import give_back_later
-from queuedriver.claims.picking import Pass
+from queuedriver.claims.counts import Pass
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.closing import read_controls

@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import Self, TypeVar
 
 from queuedriver.claims.attempts import ATTEMPTS, Discarded, attempts_of, find_report, places_of
+from queuedriver.claims.counts import Counts
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster
-from queuedriver.claims.picking import Counts, count
+from queuedriver.claims.picking import count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import note_feed, read_feeds
 from queuedriver.driving import closing

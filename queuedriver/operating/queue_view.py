@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from queuedriver.claims.counts import Counts
 from queuedriver.claims.liveness import Observer, Owner, owner_of
-from queuedriver.claims.picking import Counts
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import mount_points
 from queuedriver.driving.closing import Controls

@@ -24,6 +24,7 @@ PURE = {
     "queuedriver.driving.counted",
     "queuedriver.driving.plan",
     "queuedriver.driving.time_left",
+    "queuedriver.claims.counts",
     "queuedriver.claims.outcomes",
     "queuedriver.format.units",
     "queuedriver.format.event",

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.claims.counts import Pass
 from queuedriver.claims.document import Document
-from queuedriver.claims.picking import Pass
 from queuedriver.cli import run as queuedriver
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.plan import Quit, Seen, Wait, plan

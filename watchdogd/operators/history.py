@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuedriver.claims.picking import Counts
+from queuedriver.claims.counts import Counts
 from queuedriver.disk.filesystem import Directory, open_fd, regular_size
 from queuedriver.driving.counted import BUCKETS, Counted, quantile
 from watchdogd.control import CONTROL, HISTORY, host_file

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from queuedriver.claims.counts import Counts
 from queuedriver.claims.liveness import Observer
-from queuedriver.claims.picking import Counts
 from queuedriver.driving.counted import Counted
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.operating.queue import Queue

@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims import picking
-from queuedriver.claims.picking import BLOCK, Counts, Order, Picker, count
+from queuedriver.claims.counts import Counts
+from queuedriver.claims.picking import BLOCK, Order, Picker, count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.claims.counts import Pass
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import identify
 from queuedriver.claims.outcomes import cause_key, from_exception
-from queuedriver.claims.picking import Pass
 from queuedriver.driving.breaker import (
     NO_STREAK,
     Breaker,

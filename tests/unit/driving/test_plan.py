@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.picking import Pass
+from queuedriver.claims.counts import Pass
 from queuedriver.driving.plan import (
     DRAIN_POLL,
     DRAINED_AFTER,

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuedriver.claims.picking import Counts
+from queuedriver.claims.counts import Counts
 from queuedriver.format.event import Event
 from queuedriver.format.names import Mint
 from queuedriver.format.records import Attempt, Failure, Identity, Registration, Report
