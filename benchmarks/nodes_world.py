@@ -6,16 +6,20 @@ one greenlet a thread. What differs is that each call takes time, and that nothi
 it is told to.
 """
 
+import gc
 import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+from queuedriver.claims import liveness
 from queuedriver.claims.picking import BLOCK
 from queuedriver.disk import journal, lock
 from queuedriver.driving import group
+from queuedriver.format import names
 from tests.simulation import seams
 from tests.simulation import world as simulation
 from tests.simulation.disk import Disk
@@ -23,6 +27,10 @@ from tests.simulation.seams import seam
 from tests.simulation.world import NEVER, Host, Process, Task, World
 
 _SHORT = group._SHORT
+# Names that are remembered with what they say: those of all documents and drivers at a time.
+_NAMES_KEPT = 1 << 17
+# So many new objects between two looks for garbage: nearly all there are last as long as the run.
+_GARBAGE_EVERY = 500_000
 
 # Requests to the server for each call, as an NFS 4.2 client makes them: an open has its CLOSE, what
 # was written goes with that and is committed; a path is known. Of a listing no more is read at a
@@ -195,5 +203,14 @@ def living_in(cluster: Cluster) -> Iterator[None]:
         seams.installed(cluster),
         seam(journal.Journal, "flush", flush),
         seam(group, "_SHORT", _SHORT),
+        # Thousands of drivers read the same names: one process does so once.
+        seam(names, "parse", lru_cache(_NAMES_KEPT)(names.parse)),
+        seam(names, "parse_token", lru_cache(_NAMES_KEPT)(names.parse_token)),
+        seam(liveness, "_place", lru_cache(_NAMES_KEPT)(liveness._place)),
     ):
-        yield
+        before = gc.get_threshold()
+        gc.set_threshold(_GARBAGE_EVERY, *before[1:])
+        try:
+            yield
+        finally:
+            gc.set_threshold(*before)

@@ -1,7 +1,8 @@
-"""What this host has, and whether its file systems answer."""
+"""What this host has, how watchdogd is started on it, and whether its file systems answer."""
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -11,6 +12,14 @@ _CGROUP = "/sys/fs/cgroup"
 # Seconds of silence after which a file system counts as hung, whoever waits for it. A helper that
 # is well says something every 1.2 s, and every half second amid a long look.
 SILENCE = 2.0
+
+
+def program() -> list[str]:
+    """Return how this very installation is started, wherever it is."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "watchdogd")
+    if os.access(beside, os.X_OK):
+        return [beside]
+    return [os.path.abspath(sys.executable), "-m", "watchdogd"]
 
 
 def processors() -> int:

@@ -13,8 +13,8 @@ from tests.cli.processes import ENVIRON
 from tests.slurm_double import SlurmDouble, slurm
 from tests.waiting import until
 from watchdogd.slurm.elements import key_of
-from watchdogd.slurm.ledger import VOID, Ledger, Submission
-from watchdogd.slurm.script import SUBMISSION
+from watchdogd.slurm.ledger import VOID, Ledger
+from watchdogd.slurm.script import SUBMISSION, Submission
 
 __all__ = ["slurm"]
 TEXT = """

@@ -13,7 +13,7 @@ import itertools
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
@@ -87,11 +87,8 @@ class Listing:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __iter__(self) -> "Listing":
-        return self
-
-    def __next__(self) -> Entry:
-        return next(self._entries)
+    def __iter__(self) -> Iterator[Entry]:
+        return self._entries
 
     def close(self) -> None:
         self._entries = map(Entry, ())

@@ -146,6 +146,11 @@ class Elements:
 
     # What there is to see
 
+    def told_to_run(self) -> int:
+        """Return how many elements run, as `watchdogd slurm status` tells."""
+        rows = (line.split() for line in self.command("status").splitlines())
+        return sum(row[1:2] == ["running"] for row in rows)
+
     def begun(self) -> list[tuple[str, str]]:
         """Return the node and the name of each element that has begun."""
         path = self.root / "begun"

@@ -46,7 +46,7 @@ def test_elements_come_with_the_work_and_leave_when_there_is_none(
     # Much more than one element does in its five seconds.
     yard.put(200, 0.3, name="e")
     until(lambda: yard.elements() == ["RUNNING"] * 2, "another one comes", PATIENCE)
-    until(lambda: yard.command("status").count(" running ") == 2, "its status is told", PATIENCE)
+    until(lambda: yard.told_to_run() == 2, "its status is told", PATIENCE)
     yard.wait_for_results(220)
     yard.wait_until_ended()
     yard.check_all_came_out_once()

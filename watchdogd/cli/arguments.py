@@ -13,8 +13,8 @@ from queuedriver.format.units import visible
 
 VARIABLE = "WATCHDOGD_PIPELINE"
 USUAL = "pipeline.toml"
-# No stage has as many drivers as have so many digits.
-_DIGITS = 5
+# No stage has as many drivers, or elements, as have five digits.
+_NUMBER = re.compile(r"(?:(?P<stage>.+)=)?(?:(?P<number>[0-9]{1,4})|auto)", re.DOTALL)
 _TABLE = re.compile(rb"^\s*\[\s*pipeline\s*\]", re.MULTILINE)
 
 PIPELINE_FILE = option(
@@ -30,14 +30,16 @@ def either(argument: str | None, option: str | None) -> str | None:
     return argument if argument is not None else option
 
 
-def numbers_of(words: Iterable[str]) -> dict[str, int]:
-    """Return the numbers of drivers in words such as `parse=4`."""
-    found = {}
+def numbers_of(words: Iterable[str], *, alone: bool = False) -> dict[str, int | None]:
+    """Return the numbers in words such as `parse=4`; None of `parse=auto`: as the file says. Where
+    one may stand `alone`, it has an empty name."""
+    found: dict[str, int | None] = {}
     for word in words:
-        stage, _, number = word.rpartition("=")
-        if not (stage and number.isdecimal() and len(number) < _DIGITS):
-            raise BadArgument(f"--drivers {word!r} is not understood; right would be parse=4")
-        found[stage] = int(number)
+        said = _NUMBER.fullmatch(word)
+        if said is None or not (said["stage"] or alone):
+            right = "parse=4, parse=auto" + ", 4 or auto" * alone
+            raise BadArgument(f"{word!r} is not understood; right would be {right}")
+        found[said["stage"] or ""] = int(said["number"]) if said["number"] else None
     return found
 
 

@@ -1,51 +1,38 @@
 """`slurm`: have Slurm start the watchdogs of a pipeline, each an element of a job array."""
 
 import os
-import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.program import say
 from queuedriver.cli.render import columns_of, escape_name, table, write_json
 from queuedriver.cli.words import argument, flag, option
-from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
+from queuedriver.errors import BadArgument, ConfigError, NotFound
 from queuedriver.format.units import format_count, format_duration, format_size
-from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, numbers_of
 from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.cli.status import status as pipeline_status
-from watchdogd.cli.unit import program
+from watchdogd.host import program
 from watchdogd.pipeline.model import Pipeline, Slurm
 from watchdogd.pipeline.read import read
 from watchdogd.slurm import programs
 from watchdogd.slurm.elements import Element
-from watchdogd.slurm.ledger import GIVEN_UP, Facts, Ledger
+from watchdogd.slurm.ledger import Facts, Ledger
 from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.script import Chosen, clock, script
-from watchdogd.slurm.squeue import ask_after, count, seen, waiting_words
-from watchdogd.slurm.submitting import (
-    Need,
-    bounds,
-    needs,
-    nothing_runs,
-    notice,
-    serve,
-    settle,
-    words_of,
-)
+from watchdogd.slurm.script import Submission, clock, script
+from watchdogd.slurm.squeue import ask_after, count, key, seen
+from watchdogd.slurm.submitting import bounds, leave_word, notice, start_of, submit_missing
 
-_MOST = 100_000
-_AS_THE_FILE_SAYS = Chosen()
 _WORDS = argument("[PIPELINE] [STAGE=N]...", "The file, as -p; and elements of stages.")
+_GROUP_COLUMNS = (
+    *("ELEMENTS", "NUMBER", "DRIVERS", ">MEMORY", ">CPUS", "GRES", ">TIME", "PARTITION"),
+)
 _ELEMENT_COLUMNS = ("ELEMENT", "STAGE", "STATE", "NODE", ">FOR", ">LEFT", "~WHY")
-
-
-class UnderWay(QueueError):
-    """Somebody else submits at this moment."""
-
-    exit_code = 75
 
 
 def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -> int:
@@ -62,11 +49,11 @@ def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -
     found = _read(either(pipeline, option))
     rows, wrong = [], []
     for request in requests(found):
-        slurm = request.slurm
+        slurm, nodes = request.slurm, request.slurm.nodes
         rows.append(
             (
                 request.shown,
-                _bounds_words(request),
+                str(nodes.max) if nodes.fixed else f"{nodes.min} to {nodes.max}",
                 ", ".join(f"{one.max} {name}" for name, one in request.drivers.items() if one.max),
                 "the cluster's" if request.memory is None else format_size(request.memory << 20),
                 str(request.cpus),
@@ -76,9 +63,7 @@ def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -
             )
         )
         wrong += _mistakes(found, request)
-    titles = ("ELEMENTS", "NUMBER", "DRIVERS", ">MEMORY", ">CPUS", "GRES", ">TIME", "PARTITION")
-    for line in table(titles, [[escape_name(one) for one in row] for row in rows], _columns()):
-        print(line)
+    _print_table(_GROUP_COLUMNS, rows)
     for request in requests(found):
         if request.unbounded:
             say(
@@ -95,7 +80,7 @@ def _mistakes(pipeline: Pipeline, request: Request) -> list[str]:
     all of them together."""
 
     def told(**parts: Any) -> str:
-        return programs.try_out(_script(pipeline, request._replace(**parts)))
+        return programs.try_out(_script(pipeline, request._replace(**parts), Submission()))
 
     said, found = request.slurm, []
     below = "[stage.slurm]" if request.name else "[slurm]"
@@ -147,15 +132,17 @@ def start(
     """
     file, said = _split(words, pipeline)
     found = _read(file)
-    asked = _numbers(found, said, nodes)
+    asked = _numbers(found, said)
+    if nodes is not None:
+        asked |= _numbers(found, [str(nodes)])
     if time_limit is not None:
         _check_time(found, time_limit)
-    chosen = Chosen(drain, partition, time_limit, account)
+    chosen = Submission(drain=drain, partition=partition, time=time_limit, account=account)
     if dry_run:
         for request in requests(found):
-            number = (asked or {}).get(request.name, max(1, request.slurm.nodes.min))
-            if asked is None or request.name in asked:
-                print(_script(found, request, number, chosen), end="")
+            if not asked or request.name in asked:
+                number = asked.get(request.name) or max(1, request.slurm.nodes.min)
+                print(_script(found, request, replace(chosen, elements=number)), end="")
         return 0
     os.makedirs(found.root, exist_ok=True)
     with Ledger.open(found.root, create=True) as ledger:
@@ -163,44 +150,27 @@ def start(
             say("stopped by `watchdogd slurm stop`; without --unless-stopped this starts it again")
             return 0
         ledger.stop(stopped=False)
-        _submit(found, ledger, asked, chosen)
-        _leave_notice(found, ledger.facts())
+        number = ledger.latest()
+        since = max(ledger.made_at(f"{number}.json"), ledger.made_at(f"{number}.end"))
+        _submit(found, ledger, ask_after(ledger, found, since), chosen, asked)
+        facts = ledger.facts()
+        if any(one.state == "running" for one in facts.elements):
+            notice(found, "")
+        else:
+            leave_word(found, facts)
     return 0
 
 
 def _submit(
-    pipeline: Pipeline, ledger: Ledger, asked: dict[str, int] | None, chosen: Chosen
+    pipeline: Pipeline,
+    ledger: Ledger,
+    facts: Facts,
+    chosen: Submission,
+    asked: Mapping[str, int | None],
 ) -> None:
-    before = ledger.latest()
-    facts = ask_after(ledger, pipeline, before.ended_at or before.began_at)
-    latest = settle(ledger, facts)
-    if latest is None:
-        raise UnderWay(
-            f"submission {before.number} is under way: it is known what came of it within "
-            f"{format_duration(GIVEN_UP)}; try again then"
-        )
-    missing = needs(pipeline, ledger, facts, asked)
-    served = 0
-    for need, submitted in serve(pipeline, ledger, missing, latest, program(), chosen):
-        elements = format_count(need.elements, "element")
-        say(f"submitted {elements} for {need.request.shown}: {submitted.end}")
-        served += 1
-    if served < len(missing):
-        raise UnderWay("somebody else submits at this moment; watchdogd slurm status")
-    if not missing:
+    if not submit_missing(pipeline, ledger, facts, chosen, say, asked):
         there = format_count(sum(one.count for one in facts.elements), "element")
         say(f"none are missing: {there} pending or running")
-
-
-def _leave_notice(pipeline: Pipeline, facts: Facts) -> None:
-    """Leave word for those who submit while nothing runs."""
-    running = any(one.state == "running" for one in facts.elements)
-    words = waiting_words(facts, time.time()) or nothing_runs(pipeline)
-    notice(pipeline, "" if running else words)
-
-
-def _start(pipeline: Pipeline) -> str:
-    return f"watchdogd slurm start {shlex.quote(pipeline.file)}"
 
 
 def status(
@@ -218,11 +188,9 @@ def status(
         write_json({"at": facts.at, "error": facts.error, "elements": facts.elements})
         return 0
     if facts.elements:
-        rows = [_element(one, now) for one in facts.elements]
-        for line in table(_ELEMENT_COLUMNS, rows, _columns()):
-            print(line)
+        _print_table(_ELEMENT_COLUMNS, [_element(one, now) for one in facts.elements])
     else:
-        print(f"no element is pending or running; {_start(found)}")
+        print(f"no element is pending or running; {start_of(found)}")
     print()
     pipeline_status(file, None, as_json=False)
     return 0
@@ -230,18 +198,20 @@ def status(
 
 def _element(one: Element, now: float) -> tuple[str, ...]:
     runs = one.state != "pending"
-    return tuple(
-        escape_name(cell)
-        for cell in (
-            one.name,
-            one.stage,
-            one.state if one.count == 1 else f"{one.count} {one.state}",
-            one.node,
-            format_duration(now - one.starts_at) if runs and one.starts_at else "",
-            format_duration(one.ends_at - now) if runs and one.ends_at > now else "",
-            one.reason,
-        )
+    return (
+        one.name,
+        one.stage,
+        one.state if one.count == 1 else f"{one.count} {one.state}",
+        one.node,
+        format_duration(now - one.starts_at) if runs and one.starts_at else "",
+        format_duration(one.ends_at - now) if runs and one.ends_at > now else "",
+        one.reason,
     )
+
+
+def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    cells = [[escape_name(cell) for cell in row] for row in rows]
+    print(*table(columns, cells, columns_of(sys.stdout)), sep="\n")
 
 
 def scale(
@@ -254,24 +224,22 @@ def scale(
     """
     file, said = _split(words, pipeline)
     found = _read(file)
-    numbers = _scaled(found, said)
     with Ledger.open(found.root, create=True) as ledger:
-        for name, number in numbers.items():
+        for name, number in _numbers(found, said).items():
             ledger.scale(name, number)
         ledger.stop(stopped=False)
         facts = ask_after(ledger, found, ledger.now())
         for request in requests(found):
-            most = bounds(ledger, request).max
-            over = count(facts.elements, request, "pending", "running") - most
-            jobs = [
+            over = count(facts.elements, request) - bounds(ledger, request).max
+            pending = [
                 job
                 for one in facts.elements
                 if one.stage == request.name and one.state == "pending"
                 for job in one.jobs
             ]
-            if surplus := jobs[max(0, len(jobs) - max(0, over)) :]:
-                programs.cancel_pending(*surplus)
-        _submit(found, ledger, None, _AS_THE_FILE_SAYS)
+            if surplus := pending[max(0, len(pending) - max(0, over)) :]:
+                programs.cancel(surplus, pending=True)
+        _submit(found, ledger, facts, Submission(), {})
 
 
 def stop(
@@ -284,7 +252,7 @@ def stop(
     with Ledger.open(found.root, create=True) as ledger:
         # First: nobody is to submit others.
         ledger.stop(stopped=True)
-        notice(found, f"stopped by watchdogd slurm stop; {_start(found)} goes on")
+        notice(found, f"stopped by watchdogd slurm stop; {start_of(found)} goes on")
         told: set[str] = set()
         # At once those that are known, and then whoever else is there.
         for facts in (ledger.facts, lambda: ask_after(ledger, found, ledger.now())):
@@ -299,10 +267,8 @@ def _dismiss(one: Element, *, now: bool) -> None:
     """Take away an element that is pending. One that runs sees by itself that it is to leave; a
     signal besides would be its second, by which documents are given back at once."""
     try:
-        if now:
-            programs.cancel(*one.jobs)
-        elif one.state == "pending":
-            programs.cancel_pending(*one.jobs)
+        if now or one.state == "pending":
+            programs.cancel(one.jobs, pending=not now)
     except programs.Refused as error:
         # It may have ended at this moment.
         if "invalid job id" not in str(error).lower():
@@ -327,38 +293,14 @@ def _split(words: Sequence[str] | None, option: str | None) -> tuple[str | None,
     return either(file, option), said
 
 
-def _numbers(pipeline: Pipeline, said: list[str], nodes: int | None) -> dict[str, int] | None:
-    """Return how many elements of each group were asked for; None: none were named."""
-    if not said and nodes is None:
-        return None
-    asked = {name: number or 0 for name, number in _scaled(pipeline, said).items()}
-    if nodes is not None:
-        asked[""] = _known(pipeline, "", str(nodes)) or 0
-    return asked
-
-
-def _scaled(pipeline: Pipeline, said: Sequence[str]) -> dict[str, int | None]:
-    if not said:
-        return {}
-    found = {}
-    for word in said:
-        name, sign, number = word.rpartition("=")
-        if sign and not name:
-            raise BadArgument(f"{word!r} names no stage; right would be ocr=4, or 4 for the nodes")
-        found[name] = _known(pipeline, name, number)
-    return found
-
-
-def _known(pipeline: Pipeline, name: str, number: str) -> int | None:
+def _numbers(pipeline: Pipeline, said: Iterable[str]) -> dict[str, int | None]:
+    """Return the numbers of elements in words such as `ocr=2`, and 8 for the nodes; None: auto."""
+    found = numbers_of(said, alone=True)
     groups = {request.name: request.shown for request in requests(pipeline)}
-    if name not in groups:
+    for name in found.keys() - groups.keys():
         shown = f"stage {name!r}" if name else "stages that share a node"
         raise NotFound(f"no elements are for {shown}; there are: {', '.join(groups.values())}")
-    if number == "auto":
-        return None
-    if not number.isdecimal() or int(number) > _MOST:
-        raise BadArgument(f"{number!r} is not understood; right would be 4, or auto")
-    return int(number)
+    return found
 
 
 def _check_time(pipeline: Pipeline, seconds: float) -> None:
@@ -368,17 +310,5 @@ def _check_time(pipeline: Pipeline, seconds: float) -> None:
             raise BadArgument(f"--time: an element leaves {least} before its end; say more")
 
 
-def _script(
-    pipeline: Pipeline, request: Request, number: int = 1, chosen: Chosen = _AS_THE_FILE_SAYS
-) -> str:
-    words = words_of(pipeline, Need(request, number), program(), chosen, "")
-    return script(pipeline, request, words)
-
-
-def _bounds_words(request: Request) -> str:
-    nodes = request.slurm.nodes
-    return str(nodes.max) if nodes.fixed else f"{nodes.min} to {nodes.max}"
-
-
-def _columns() -> int | None:
-    return columns_of(sys.stdout)
+def _script(pipeline: Pipeline, request: Request, one: Submission) -> str:
+    return script(pipeline, request, one, key(pipeline), program())

@@ -5,19 +5,18 @@ obey; docs/control-files.rst has the same moves for a shell.
 """
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable
 
 from queuedriver.cli.arguments import YES, confirm
 from queuedriver.cli.program import say
 from queuedriver.cli.words import argument, flag, option
-from queuedriver.errors import LATER, BadArgument, ConfigError, NotFound, QueueError, Unreachable
+from queuedriver.errors import LATER, ConfigError, NotFound, QueueError, Unreachable
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from watchdogd import control
-from watchdogd.cli.arguments import PIPELINE_FILE
+from watchdogd.cli.arguments import PIPELINE_FILE, numbers_of
 from watchdogd.cli.pipeline_argument import Target, check_host, choose, stage_named, targets
 from watchdogd.helper_messages import QueueSeen
 from watchdogd.host import processors
@@ -28,7 +27,6 @@ from watchdogd.queues.control_files import spread_pause
 _LOOK_EVERY = 0.2
 # More drivers than so many for each processor are asked back.
 _PER_PROCESSOR = 16
-_NUMBER = re.compile(r"(?P<stage>[^=]+)=(?:(?P<number>[0-9]{1,9})|auto)")
 
 # Seconds after which a request is looked at and an answer has come, however long a look at the
 # queues takes; and the same with what a reload loads anew.
@@ -58,13 +56,9 @@ def scale(
     or an answer on a terminal.
     """
     chosen = _chosen(pipeline)
-    wanted: dict[str, int | None] = {}
-    for text in numbers:
-        found = _NUMBER.fullmatch(text)
-        if found is None:
-            raise BadArgument(f"{text!r} is not understood; right would be STAGE=4 or STAGE=auto")
-        stage = stage_named(chosen, found["stage"])
-        wanted[stage.name] = int(found["number"]) if found["number"] else None
+    wanted = numbers_of(numbers)
+    for name in wanted:
+        stage_named(chosen, name)
     if host is not None:
         check_host(chosen, host)
     _ask_back(chosen, wanted, host, yes)

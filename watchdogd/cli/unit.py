@@ -5,13 +5,13 @@ import os
 import pwd
 import re
 import shutil
-import sys
 
 from queuedriver.cli.words import option
 from queuedriver.errors import BadArgument, ConfigError
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, checked_host, either
 from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.driver_ids import STATE_VARIABLE, state_of
+from watchdogd.host import program
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.read import read
 from watchdogd.stages import leaving_takes
@@ -62,14 +62,6 @@ def unit(
     """
     found = read(os.path.abspath(answering_file(either(pipeline, option))), host)
     print(unit_of(found, user or pwd.getpwuid(os.getuid()).pw_name, program(), host).rstrip())
-
-
-def program() -> list[str]:
-    """Return how this very installation is started, wherever it is."""
-    beside = os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "watchdogd")
-    if os.access(beside, os.X_OK):
-        return [beside]
-    return [os.path.abspath(sys.executable), "-m", "watchdogd"]
 
 
 def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = None) -> str:

@@ -44,7 +44,7 @@ def watch(
     """Keep the drivers of a pipeline alive until told to leave; return the exit code."""
     host = checked_host(host) or socket.gethostname()
     progress = Progress(quiet=quiet, drain=drain)
-    numbers = numbers_of(drivers)
+    numbers = {name: n for name, n in numbers_of(drivers).items() if n is not None}
     found = _checked(given, host, numbers, drain=drain)
     for note in found.notes:
         progress.tell(note)
@@ -107,11 +107,9 @@ def _onlooker(
     pipeline, host, local = watchdog.pipeline, watchdog.context.host, watchdog.context.local
     if pipeline.slurm is None or "SLURM_JOB_ID" not in os.environ:
         return progress
-    from watchdogd.cli.unit import program
-    from watchdogd.slurm.attendance import Attendance, post_of
+    from watchdogd.slurm.attendance import Attendance
 
-    post = post_of(pipeline.file, host, local, program(), os.environ)
-    attendance = Attendance(post, children)
+    attendance = Attendance(pipeline.file, host, local, children)
 
     def look_on(watchdog: Supervisor, now: float) -> None:
         attendance.tend(now)

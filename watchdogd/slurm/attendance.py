@@ -3,43 +3,23 @@
 import fcntl
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-
-import msgspec
 
 from queuedriver.disk.filesystem import open_fd
 from watchdogd.children import Child, Children
-from watchdogd.slurm.attendant import Post
-from watchdogd.slurm.script import SUBMISSION
 
-_ARGV = (sys.executable, "-P", "-m", "watchdogd.slurm.attendant")
 _STDERR = 2
 # Seconds from one start to the next.
 _EVERY = 10.0
 
 
-def post_of(
-    file: str, host: str, local: str, program: Sequence[str], environ: Mapping[str, str]
-) -> Post:
-    """Return what an attendant is to do here, by what Slurm says in an element's environment."""
-    number = environ.get(SUBMISSION, "")
-    return Post(
-        watchdog=os.getpid(),
-        file=file,
-        host=host,
-        local=local,
-        program=tuple(program),
-        number=int(number) if number.isdecimal() else 0,
-        job=environ.get("SLURM_JOB_ID", ""),
-    )
-
-
 class Attendance:
-    """Sees to it that there is an attendant."""
+    """Sees to it that there is an attendant, for the pipeline's file and what its watchdog is
+    called, and keeps on this host."""
 
-    def __init__(self, post: Post, children: Children) -> None:
-        self._post = post
+    def __init__(self, file: str, host: str, local: str, children: Children) -> None:
+        words = ("-P", "-m", "watchdogd.slurm.attendant", str(os.getpid()), file, host, local)
+        self._argv = (sys.executable, *words)
         self._children = children
         self._child: Child | None = None
         self._start_at = 0.0
@@ -51,7 +31,6 @@ class Attendance:
         self._start_at = now + _EVERY
         # What it says belongs beside what the watchdog says: into the element's log.
         with suppress(OSError), open_fd(fcntl.fcntl(_STDERR, fcntl.F_DUPFD_CLOEXEC, 3)) as log:
-            order = msgspec.json.encode(self._post)
             self._child = self._children.start(
-                _ARGV, os.environ, order=order, output=log, directory="/", tied=True
+                self._argv, os.environ, output=log, directory="/", tied=True
             )

@@ -1,6 +1,6 @@
 """The process beside the watchdog of an element: submits more elements, or lets this one leave.
 
-    python -P -m watchdogd.slurm.attendant    a Post on stdin
+    python -P -m watchdogd.slurm.attendant WATCHDOG FILE HOST LOCAL
 
 It may wait for the file system of the queues, for Slurm or for nobody: the watchdog waits for none
 of that, starts another one when this ends, and takes it along when it leaves. Of the attendants of
@@ -15,27 +15,23 @@ import sys
 import time
 from contextlib import suppress
 
-import msgspec
-
 from queuedriver.errors import QueueError
-from queuedriver.format.records import decode
 from watchdogd.pipeline.read import read
 from watchdogd.report import HostReport
 from watchdogd.report_file import last_report
-from watchdogd.slurm.elements import Element
-from watchdogd.slurm.ledger import VOID, Ledger, Submission
+from watchdogd.slurm.ledger import VOID, Facts, Ledger
 from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.scaling import Idle, may_leave
-from watchdogd.slurm.squeue import ask, waiting_words
+from watchdogd.slurm.scaling import Idle, at_rest, began_first, goes_last, may_leave
+from watchdogd.slurm.script import SUBMISSION, Submission
+from watchdogd.slurm.squeue import ask
 from watchdogd.slurm.submitting import (
+    UnderWay,
     bounds,
+    leave_word,
     look,
-    needs,
-    nothing_runs,
     notice,
     number_of,
-    serve,
-    settle,
+    submit_missing,
     tidy,
 )
 
@@ -46,28 +42,16 @@ _MANY = 30
 _SHORT = 60.0
 
 
-class Post(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attendant is for."""
-
-    watchdog: int
-    file: str
-    host: str
-    local: str
-    # How watchdogd is started, in the scripts.
-    program: tuple[str, ...]
-    # The submission that the element is of, and its own job; 0 of one that was submitted by hand.
-    number: int
-    job: str
-
-
 class Attendant:
-    """Looks after one element."""
+    """Looks after one element: the process of its watchdog, the pipeline's file, what the watchdog
+    is called, and where it keeps what is this host's."""
 
-    def __init__(self, post: Post) -> None:
-        self.post = post
-        self.pipeline = read(post.file)
-        # What it was submitted as.
-        self.own = Submission(number=post.number)
+    def __init__(self, watchdog: int, file: str, host: str, local: str) -> None:
+        self.watchdog, self.file, self.host, self.local = watchdog, file, host, local
+        self.pipeline = read(file)
+        # What it was submitted as; number 0: by hand.
+        number = os.environ.get(SUBMISSION, "")
+        self.own = Submission(number=int(number) if number.isdecimal() else 0)
         self._idle = Idle()
         self._arrived = self._left = False
         # How many elements there are.
@@ -76,7 +60,7 @@ class Attendant:
 
     def run(self) -> None:
         """Look now and then, until the watchdog ends."""
-        while os.getppid() == self.post.watchdog:
+        while os.getppid() == self.watchdog:
             try:
                 with Ledger.open(self.pipeline.root, create=True) as ledger:
                     self.turn(ledger)
@@ -89,25 +73,26 @@ class Attendant:
         """Look once, and act."""
         with suppress(QueueError):
             # One with mistakes changes nothing.
-            self.pipeline = read(self.post.file)
+            self.pipeline = read(self.file)
         if not self._arrived:
             self._arrive(ledger)
-        request = self._request()
+        request = next((one for one in requests(self.pipeline) if one.name == self.own.stage), None)
         if request is None or self._left:
+            # The file has no stages like its own by now, or it goes.
             return
         if ledger.stopped:
             self._leave("watchdogd slurm stop")
-        elif not self.own.chosen.drain:
-            report = last_report(self.post.local)
+        elif not self.own.drain:
+            report = last_report(self.local)
             if ask(ledger, self.pipeline) and report is not None and report.state == "running":
-                self._decide(ledger)
+                self._submit(ledger, ledger.facts())
             self._consider(ledger, request, report)
 
     def _arrive(self, ledger: Ledger) -> None:
         """Note that the submission was made, whatever its submitter has heard of it."""
-        if self.post.number:
-            stands = ledger.end(self.post.number, f"job {self.post.job}")
-            self.own = ledger.submission(self.post.number) or self.own
+        if number := self.own.number:
+            stands = ledger.end(number, f"job {os.environ.get('SLURM_JOB_ID', '')}")
+            self.own = ledger.submission(number) or self.own
             if stands.startswith(VOID):
                 # Others may have been submitted in its place.
                 self._leave("its submission had been given up")
@@ -115,32 +100,21 @@ class Attendant:
             notice(self.pipeline, "")
         self._arrived = True
 
-    def _request(self) -> Request | None:
-        """Return the group of this element; None where the file has none like it by now."""
-        return next((one for one in requests(self.pipeline) if one.name == self.own.stage), None)
-
     # More
 
-    def _decide(self, ledger: Ledger) -> None:
+    def _submit(self, ledger: Ledger, facts: Facts) -> None:
         """Submit what is missing, by what Slurm has said this moment."""
-        latest, facts = ledger.latest(), ledger.facts()
         self._others = sum(one.count for one in facts.elements)
         if facts.error:
             self._say(facts.error)
             return
-        if latest.now - latest.ended_at < _SHORT and latest.number not in {
-            one.number for one in facts.elements
-        }:
+        number, now = ledger.latest(), ledger.now()
+        gone = number not in {one.number for one in facts.elements}
+        if gone and now - ledger.made_at(f"{number}.end") < _SHORT:
             return
-        settled = settle(ledger, facts)
-        if settled is not None:
-            missing = needs(self.pipeline, ledger, facts)
-            own, program = self.own.chosen, self.post.program
-            for need, job in serve(self.pipeline, ledger, missing, settled, program, own):
-                self._say(f"submitted {need.elements} more for {need.request.shown}: {job.end}")
-        there = {one.host for one in facts.elements}
-        ledger.forget_gone(there)
-        tidy(self.pipeline.root, there, latest.now)
+        with suppress(UnderWay):
+            submit_missing(self.pipeline, ledger, facts, self.own, self._say)
+        tidy(self.pipeline.root, {one.host for one in facts.elements}, now)
 
     # Fewer
 
@@ -148,46 +122,43 @@ class Attendant:
         """Leave if there is nothing to do and enough others are there, or if too many are."""
         slurm, idle_for = request.slurm, self._idle.see(report, time.monotonic())
         idle = slurm.idle is not None and idle_for >= slurm.idle
-        elements = ledger.facts().elements
-        here = [one.host for one in elements if one.stage == request.name and _runs(one)]
-        number, leaving = ledger.leaving()
-        if self.post.host in leaving:
-            # An attendant before this one has said so, and ended.
-            self._leave("it has said so")
-        if not idle and ledger.scaled(request.name) is None:
+        limits, elements = bounds(ledger, request), ledger.facts().elements
+        ours = [one for one in elements if one.stage == request.name]
+        if not may_leave(ours, self.host, limits.min if idle else limits.max):
+            return
+        if not idle:
             # More than the file says are somebody's wish, until there is nothing to do.
+            if ledger.scaled(request.name) is not None:
+                self._leave("more elements than there are to be")
             return
-        limits = bounds(ledger, request)
-        if self.post.host not in here or not may_leave(
-            here, leaving, self.post.host, limits, idle=idle
-        ):
-            return
-        # Of several who see the same, one makes the number; the others look again.
-        if not ledger.leave(number + 1, self.post.host):
-            return
-        last = not {one.host for one in elements if _runs(one)} - {*leaving, self.post.host}
-        if last:
+        alone = len(began_first(elements)) == 1
+        if alone:
             # First this, then the look: who submits looks at it afterwards.
-            words = waiting_words(ledger.facts(), time.time()) or nothing_runs(self.pipeline)
-            notice(self.pipeline, words)
-        left = len({*here} - {*leaving, self.post.host})
-        if idle and left < number_of(self.pipeline, ledger, request, look(self.pipeline)):
+            leave_word(self.pipeline, ledger.facts())
+        sight = look(self.pipeline)
+        if not may_leave(ours, self.host, number_of(self.pipeline, ledger, request, sight)):
             # Something came meanwhile, or is still upstream: another would be submitted for it.
-            if last:
+            if alone:
                 notice(self.pipeline, "")
-            ledger.forget_leaving(number + 1)
             self._idle = Idle()
             return
-        self._leave("nothing to do" if idle else "more elements than there are to be")
+        busy = [one.host for one in sight.reports if not at_rest(one)]
+        stay = [
+            one.name
+            for one in requests(self.pipeline)
+            if one.slurm.idle is None or bounds(ledger, one).min
+        ]
+        if not goes_last(elements, self.host, busy, stay):
+            self._leave("nothing to do")
 
     def _leave(self, why: str) -> None:
         """Tell the watchdog to leave, once: a second signal would have documents given back."""
-        report = last_report(self.post.local)
+        report = last_report(self.local)
         leaves = report is not None and report.state in ("stopping", "stopped")
-        if not (self._left or leaves) and os.getppid() == self.post.watchdog:
+        if not (self._left or leaves) and os.getppid() == self.watchdog:
             self._left = True
-            self._say(f"{self.post.host} leaves: {why}")
-            os.kill(self.post.watchdog, signal.SIGTERM)
+            self._say(f"{self.host} leaves: {why}")
+            os.kill(self.watchdog, signal.SIGTERM)
 
     def _say(self, words: str) -> None:
         if words != self._said:
@@ -195,13 +166,10 @@ class Attendant:
             print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}", file=sys.stderr, flush=True)
 
 
-def _runs(element: Element) -> bool:
-    return element.state == "running"
-
-
 def main() -> None:
-    """Look after the element whose post is on stdin."""
-    Attendant(decode(sys.stdin.buffer.read(), Post)).run()
+    """Look after the element that the words say."""
+    watchdog, file, host, local = sys.argv[1:]
+    Attendant(int(watchdog), file, host, local).run()
 
 
 if __name__ == "__main__":

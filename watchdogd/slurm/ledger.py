@@ -1,10 +1,8 @@
 """Which submissions there were, each once: files below the root, `.watchdogd/slurm/`.
 
-    <N>.json     submission N: of what, how many, by whom; whoever makes it, and nobody else,
-                 submits N
+    <N>.json     submission N: of what, and how many; whoever makes it, and nobody else, submits N
     <N>.sh       its script
     <N>.end      what came of it: `job 4711`, or `void`; the first word stands
-    leave-<K>    an element that leaves because there is nothing to do, or too many are there
     asked-<K>    when Slurm was asked last; whoever makes the next one asks
     squeue.json  what it said
     nodes        how many elements there are to be, in place of the file's; nodes-<stage> likewise
@@ -21,17 +19,17 @@ are those of the file system's clock: no two hosts' are compared.
 import os
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 import msgspec
 
 from queuedriver.disk.filesystem import Directory
+from queuedriver.errors import BadArgument
 from queuedriver.format.records import read_record
 from watchdogd import control
 from watchdogd.slurm.elements import Element
-from watchdogd.slurm.script import Chosen
+from watchdogd.slurm.script import Submission
 
 VOID = "void"
 # Seconds after which a submission that nobody has seen was not made: sbatch has given up long ago.
@@ -43,32 +41,6 @@ _KEPT = 50
 _FACTS = "squeue.json"
 _STOP = "STOP"
 _LIMIT = 16 << 20
-# Of elements; more are not meant.
-_NUMBER = re.compile(r"[0-9]{1,5}")
-
-
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """One submission, as whoever began it wrote it down."""
-
-    number: int
-    stage: str = ""
-    elements: int = 0
-    # For people.
-    at: float = 0.0
-    by: str = ""
-    chosen: Chosen = Chosen()
-
-
-class Latest(NamedTuple):
-    """The latest submission; number 0: there was none."""
-
-    number: int
-    # Empty: it is under way.
-    end: str
-    # On the file system's clock: when it began, when its end was written, and now.
-    began_at: float = 0.0
-    ended_at: float = 0.0
-    now: float = 0.0
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -121,8 +93,8 @@ class Ledger:
         finally:
             self.directory.remove(aside)
 
-    def _made_at(self, name: str) -> float:
-        """Return when a file was made; 0 when it is not there."""
+    def made_at(self, name: str) -> float:
+        """Return when a file was made, on the file system's clock; 0 when it is not there."""
         with suppress(FileNotFoundError):
             return self.directory.status(name).st_mtime
         return 0.0
@@ -132,20 +104,15 @@ class Ledger:
         name = f".clock-{os.getpid()}-{os.urandom(4).hex()}"
         self.directory.write_new(name, b"")
         try:
-            return self._made_at(name)
+            return self.made_at(name)
         finally:
             self.directory.remove(name)
 
     # Submissions
 
-    def latest(self) -> Latest:
-        """Return the latest submission, and what came of it."""
-        number = max(self._numbers("", ".json"), default=0)
-        if not number:
-            return Latest(0, VOID, now=self.now())
-        end = self.end_of(number)
-        ended_at = self._made_at(f"{number}.end") if end else 0.0
-        return Latest(number, end, self._made_at(f"{number}.json"), ended_at, self.now())
+    def latest(self) -> int:
+        """Return the number of the latest submission; 0 when there was none."""
+        return max(self._numbers("", ".json"), default=0)
 
     def end_of(self, number: int) -> str:
         """Return what came of a submission; empty while it is under way."""
@@ -183,12 +150,12 @@ class Ledger:
         """Return the number of a question that is ours to ask, and when that is; None while
         somebody asks, or has asked a moment ago."""
         latest = max(self._numbers("asked-", ""), default=0)
-        if latest and 0 <= time.time() - self._made_at(f"asked-{latest}") < ASK_EVERY / 2:
+        if latest and 0 <= time.time() - self.made_at(f"asked-{latest}") < ASK_EVERY / 2:
             # Our clock need not be that of the file system, which it takes a file to ask.
             return None
         now = self.now()
         # A clock that was set back must not keep everybody from asking.
-        if latest and 0 <= now - self._made_at(f"asked-{latest}") < ASK_EVERY:
+        if latest and 0 <= now - self.made_at(f"asked-{latest}") < ASK_EVERY:
             return None
         if not self._make(f"asked-{latest + 1}", b""):
             return None
@@ -202,40 +169,13 @@ class Ledger:
         if facts.question >= self.facts().question:
             self.directory.write_aside(_FACTS, msgspec.json.encode(facts))
 
-    # Who leaves
-
-    def leaving(self) -> tuple[int, list[str]]:
-        """Return the number of the latest word, and the hosts that have said that they leave."""
-        numbers = self._numbers("leave-", "")
-        hosts = []
-        for number in numbers:
-            with suppress(FileNotFoundError):
-                hosts.append(self.directory.read(f"leave-{number}", 200).decode(errors="replace"))
-        return max(numbers, default=0), hosts
-
-    def leave(self, number: int, host: str) -> bool:
-        """Say that a host leaves; False when somebody has said so of himself at this moment."""
-        return self._make(f"leave-{number}", host.encode())
-
-    def forget_leaving(self, number: int) -> None:
-        """Take it back."""
-        self.directory.remove(f"leave-{number}")
-
-    def forget_gone(self, there: Collection[str]) -> None:
-        """Take back the word of those that are not there any more."""
-        for number in self._numbers("leave-", ""):
-            if self.now() - self._made_at(f"leave-{number}") > GIVEN_UP:
-                with suppress(FileNotFoundError):
-                    if self.directory.read(f"leave-{number}", 200).decode() not in there:
-                        self.directory.remove(f"leave-{number}")
-
     # What people want
 
     def scaled(self, stage: str) -> int | None:
         """Return how many elements of a group somebody has asked for; None: as the file says."""
-        with suppress(FileNotFoundError):
-            said = self.directory.read(_nodes(stage), 100).decode(errors="replace").strip()
-            return int(said) if _NUMBER.fullmatch(said) else None
+        with suppress(FileNotFoundError, BadArgument):
+            said = self.directory.read(_nodes(stage), 100)
+            return control.parse_number(said.decode(errors="replace"))
         return None
 
     def scale(self, stage: str, number: int | None) -> None:

@@ -8,7 +8,7 @@ one that was not answered may have been.
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from queuedriver.errors import ConfigError, Unreachable
 from queuedriver.format.units import format_duration, visible
@@ -23,6 +23,9 @@ _TAKES = (86400, 3600, 60, 1)
 _SILENT = ("timed out", "unable to contact", "communication", "connection", "connect failure")
 # Of these, when nobody was asked.
 _UNASKED = "connect failure"
+# The lowest number that no task may have; as a rule tasks go up to the other.
+_LARGEST = re.compile(rb"MaxArraySize\s*=\s*([0-9]+)")
+_USUAL_ARRAY = 1000
 # Of what they say, characters.
 _MOST_SAID = 300
 
@@ -32,11 +35,7 @@ class Refused(ConfigError):
 
 
 class Silent(Unreachable):
-    """Slurm does not answer: what was asked may have been done, unless nobody was `asked`."""
-
-    def __init__(self, words: str, *, asked: bool = True) -> None:
-        super().__init__(words)
-        self.asked = asked
+    """Slurm does not answer: what was asked may have been done."""
 
 
 def call(argv: Sequence[str], limit: float = LIMIT, given: str = "") -> bytes:
@@ -58,13 +57,12 @@ def call(argv: Sequence[str], limit: float = LIMIT, given: str = "") -> bytes:
         words = "there is no Slurm here: sbatch, squeue, scancel and scontrol are needed"
         raise Unreachable(f"{argv[0]} is not installed; {words}") from None
     except subprocess.TimeoutExpired:
-        words = f"{argv[0]} has not answered in {format_duration(limit)}"
-        raise Silent(words) from None
+        raise Silent(f"{argv[0]} has not answered in {format_duration(limit)}") from None
     if done.returncode:
         said = _said(done.stderr or done.stdout)
         words = f"{argv[0]}: {said or f'exit code {done.returncode}'}"
         if any(word in said.lower() for word in _SILENT):
-            raise Silent(words, asked=_UNASKED not in said.lower())
+            raise Unreachable(words) if _UNASKED in said.lower() else Silent(words)
         raise Refused(words)
     return done.stdout
 
@@ -106,16 +104,17 @@ def longest(partition: str) -> float | None:
     return None
 
 
+def largest_array() -> int:
+    """Return how many elements one array may have, from the first on."""
+    found = _LARGEST.search(call(("scontrol", "show", "config")))
+    return max(1, int(found[1]) - 1) if found else _USUAL_ARRAY
+
+
 def questions(name: str) -> tuple[str, ...]:
     """Return the question for all jobs; since 23.02 only those of this name are told."""
     return ("squeue", "--json", f"--name={name}")
 
 
-def cancel_pending(*jobs: str) -> None:
-    """Take away elements, unless they run by now."""
-    call(("scancel", "--state=PENDING", *jobs))
-
-
-def cancel(*jobs: str) -> None:
-    """Take away elements that are pending, and end those that run."""
-    call(("scancel", *jobs))
+def cancel(jobs: Iterable[str], *, pending: bool = False) -> None:
+    """Take away elements, those that run as well unless only those `pending` are meant."""
+    call(("scancel", *(["--state=PENDING"] if pending else []), *jobs))

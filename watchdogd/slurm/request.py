@@ -39,11 +39,6 @@ class Request(NamedTuple):
         """Return what people call it."""
         return self.name or "nodes"
 
-    @property
-    def others(self) -> tuple[str, ...]:
-        """Return the stages of which an element has no driver."""
-        return tuple(name for name, drivers in self.drivers.items() if not drivers.max)
-
 
 def requests(pipeline: Pipeline) -> list[Request]:
     """Return all groups of a pipeline: those that share a node first."""

@@ -1,12 +1,13 @@
 """How many elements there are to be by the work that waits, and which of them may leave. Pure."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from watchdogd.pipeline.model import Drivers, Pipeline
 from watchdogd.report import HostReport, StageReport
 from watchdogd.sizes import coming
+from watchdogd.slurm.elements import Element
 from watchdogd.slurm.request import Request
 
 
@@ -62,17 +63,37 @@ def wanted(works: Iterable[Work], bounds: Drivers, target: float) -> int:
     return min(max(most, bounds.min), bounds.max)
 
 
-def may_leave(
-    here: Iterable[str], leaving: Iterable[str], host: str, bounds: Drivers, *, idle: bool
+def may_leave(elements: Iterable[Element], own: str, number: int) -> bool:
+    """Return whether an element may leave, of those that run in its group, when so many are to
+    stay. Those that began last do: everybody who sees the same decides the same."""
+    running = [one.host for one in began_first(elements)]
+    return own in running[: max(0, len(running) - number)]
+
+
+def goes_last(
+    elements: Iterable[Element], own: str, busy: Collection[str], stay: Collection[str]
 ) -> bool:
-    """Return whether an element may leave, of those that run and have not said that they do: one
-    with nothing to do while enough are left, and any of too many."""
-    staying = set(here) - set(leaving) | {host}
-    return len(staying) > (bounds.min if idle else bounds.max)
+    """Return whether an element, which began last, is to see all others go before: somebody has to
+    say that nothing runs. Not while one of them is `busy`, or of a group that is to `stay`: such a
+    one is there for longer."""
+    *others, last = began_first(elements)
+    lasting = any(one.host in busy or one.stage in stay for one in others)
+    return bool(others) and last.host == own and not lasting
+
+
+def began_first(elements: Iterable[Element]) -> list[Element]:
+    """Return the elements that run, the one that began last at the end."""
+    running = (one for one in elements if one.state == "running")
+    return sorted(running, key=lambda one: (one.starts_at, one.number, one.host))
 
 
 # What a driver says while it has nothing to do.
 _AT_REST = frozenset({"ready", "stopped"})
+
+
+def at_rest(report: HostReport) -> bool:
+    """Return whether no driver has anything to do."""
+    return all(one.state in _AT_REST and not one.document for one in report.drivers)
 
 
 class Idle:
@@ -88,9 +109,7 @@ class Idle:
         """Return for how many seconds there has been nothing to do."""
         drivers = () if report is None else report.drivers
         done = sum(one.documents + one.failed for one in drivers)
-        at_rest = report is not None and all(
-            one.state in _AT_REST and not one.document for one in drivers
-        )
-        if not at_rest or done != self._done or self.since is None:
-            self.since, self._done = (now if at_rest else None), done
+        rests = report is not None and at_rest(report)
+        if not rests or done != self._done or self.since is None:
+            self.since, self._done = (now if rests else None), done
         return 0.0 if self.since is None else now - self.since

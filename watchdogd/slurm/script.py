@@ -11,7 +11,6 @@ shorter, and no other's either.
 import math
 import shlex
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -41,60 +40,55 @@ until=${{until#*=}}
 """
 
 
-class Chosen(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What somebody chose for a submission, in place of what the file says."""
+class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Elements of one group that are submitted at once."""
 
+    # By which it is known (ledger.py); 0 of what people submit by hand.
+    number: int = 0
+    # The group, as its request has it.
+    stage: str = ""
+    elements: int = 1
+    # What somebody chose in place of what the file says.
     drain: bool = False
     partition: str = ""
     time: float | None = None
     account: str = ""
 
 
-class Words(NamedTuple):
-    """What a script has beside what is asked for."""
-
-    # How watchdogd is started here, and on each node.
-    program: Sequence[str]
-    # The pipeline's key (elements.py), and the number of the submission; empty when it is by hand.
-    key: str
-    number: str
-    elements: int
-    chosen: Chosen = Chosen()
-
-
-def script(pipeline: Pipeline, request: Request, words: Words) -> str:
-    """Return the script of a submission."""
-    lines = [f"#SBATCH {option}" for option in _options(pipeline, request, words)]
+def script(
+    pipeline: Pipeline, request: Request, one: Submission, key: str, program: Sequence[str]
+) -> str:
+    """Return the script of a submission, of a pipeline with this key (elements.py); `program` is
+    how watchdogd is started, here and on each node."""
+    lines = [f"#SBATCH {option}" for option in _options(pipeline, request, one, key)]
     what = f"one driver of stage {request.name}" if request.name else "one node's share"
     head = f"# {pipeline.name}: each element runs {what}, as {pipeline.file} says."
-    run = [*words.program, "run", pipeline.file]
-    for other in request.others:
-        run += ["--drivers", f"{other}=0"]
-    if request.name:
-        run += ["--drivers", f"{request.name}=1"]
-    if words.chosen.drain:
+    run = [*program, "run", pipeline.file]
+    for name, drivers in request.drivers.items():
+        if request.name or not drivers.max:
+            run += ["--drivers", f"{name}={drivers.max}"]
+    if one.drain:
         run.append("--drain")
-    number = [f"export {SUBMISSION}={words.number}"] if words.number else []
+    number = [f"export {SUBMISSION}={one.number}"] if one.number else []
     command = f'exec {shlex.join(run)} --host "$host" ${{until:+--until "$until"}}'
     return "\n".join(["#!/bin/bash", visible(head), *lines, _BODY.rstrip(), *number, command, ""])
 
 
-def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
-    slurm, chosen = request.slurm, words.chosen
+def _options(pipeline: Pipeline, request: Request, one: Submission, key: str) -> list[str]:
+    slurm = request.slurm
     log = f"{pipeline.root}/.watchdogd/{LOGS}/%A_%a.log"
-    time = slurm.time if chosen.time is None else chosen.time
+    time = slurm.time if one.time is None else one.time
     said = {
         "job-name": job_name(pipeline, request),
-        "comment": f"{words.key}:{request.name}:{words.number}",
-        "array": f"1-{words.elements}",
+        "comment": f"{key}:{request.name}:{one.number or ''}",
+        "array": f"1-{one.elements}",
         "nodes": "1",
         "ntasks": "1",
         "cpus-per-task": str(request.cpus),
         "mem": "" if request.memory is None else f"{request.memory}M",
         "time": "" if time is None else clock(time),
-        # Others may have written down what was chosen (ledger.py).
-        "partition": _word(chosen.partition or slurm.partition),
-        "account": _word(chosen.account or slurm.account),
+        "partition": one.partition or slurm.partition,
+        "account": one.account or slurm.account,
         "qos": slurm.qos,
         "constraint": slurm.constraint,
         "gres": slurm.gres,
@@ -103,6 +97,7 @@ def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
         "output": log.replace("%A_%a", "\0").replace("%", "%%").replace("\0", "%A_%a"),
         "chdir": pipeline.directory,
     }
+    # Each as a word: others may have written down what was chosen (ledger.py).
     found = [f"--{name}={_word(value)}" for name, value in said.items() if value]
     return [*found, "--requeue", *map(_word, slurm.extra)]
 

@@ -68,13 +68,13 @@ def ask_after(ledger: Ledger, pipeline: Pipeline, instant: float) -> Facts:
     """Return what Slurm says after an instant of the file system's clock: wait until one may ask.
     Unreachable when it does not answer."""
     ends_at = time.monotonic() + ASK_EVERY + programs.LIMIT
+    first = ledger.facts().question
     while time.monotonic() < ends_at:
-        before = ledger.facts().question
-        if ask(ledger, pipeline) or ledger.facts().question != before:
-            facts = ledger.facts()
-            if facts.error:
-                raise Unreachable(facts.error)
-        if (facts := ledger.facts()).asked_at > instant:
+        ask(ledger, pipeline)
+        facts = ledger.facts()
+        if facts.error and facts.question != first:
+            raise Unreachable(facts.error)
+        if facts.asked_at > instant:
             return facts
         time.sleep(_LOOK_EVERY)
     raise Unreachable("Slurm has not answered; try again")
@@ -114,6 +114,7 @@ def _clock(at: float, now: float) -> str:
     return time.strftime(f"{day}%H:%M", time.localtime(at))
 
 
-def count(elements: Iterable[Element], request: Request, *states: str) -> int:
-    """Return how many elements of a group are in these states."""
-    return sum(one.count for one in elements if one.stage == request.name and one.state in states)
+def count(elements: Iterable[Element], request: Request) -> int:
+    """Return how many elements of a group are pending or running."""
+    ours = (one for one in elements if one.stage == request.name and one.state != "ending")
+    return sum(one.count for one in ours)

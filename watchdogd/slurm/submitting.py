@@ -12,37 +12,39 @@ reads the latest number, then asks, then begins the next.
 import os
 import shlex
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.errors import FileSystemTrouble, NotFound, QueueError
+from queuedriver.errors import LATER, FileSystemTrouble, NotFound, QueueError
+from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.queue import Queue
 from watchdogd import control
+from watchdogd.host import program
 from watchdogd.pipeline.model import HOUR, Drivers, Pipeline
 from watchdogd.report import HOSTS, Alien, HostReport, decode
 from watchdogd.slurm import programs
 from watchdogd.slurm.elements import Element, is_element
-from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Latest, Ledger, Submission
+from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Ledger
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import wanted, works_of
-from watchdogd.slurm.script import LOGS, Chosen, Words, script
-from watchdogd.slurm.squeue import count, key
+from watchdogd.slurm.script import LOGS, Submission, script
+from watchdogd.slurm.squeue import count, key, waiting_words
 
 # Nobody submits who was stopped for so long since he began, in seconds: by then others may decide.
 _TOO_LATE = GIVEN_UP / 2
 # What elements have said is kept so long after they have ended.
 _WEEK = 7 * 24 * HOUR
+_OTHERS = "somebody else submits at this moment; see watchdogd slurm status"
 
 
-class Need(NamedTuple):
-    """So many more elements of a group."""
+class UnderWay(QueueError):
+    """Somebody else submits at this moment."""
 
-    request: Request
-    elements: int
+    exit_code = LATER
 
 
 # Facts
@@ -93,116 +95,99 @@ def number_of(pipeline: Pipeline, ledger: Ledger, request: Request, sight: Sight
     return wanted(works, bounds(ledger, request), request.slurm.target)
 
 
-def needs(
-    pipeline: Pipeline, ledger: Ledger, facts: Facts, asked: dict[str, int] | None = None
-) -> list[Need]:
-    """Return which elements are missing, by the work that waits; or up to how many were `asked` for
-    of each group."""
-    found = []
-    sight = look(pipeline) if asked is None else Sight({}, [])
+def missing(
+    pipeline: Pipeline, ledger: Ledger, facts: Facts, asked: Mapping[str, int | None]
+) -> Iterator[tuple[Request, int]]:
+    """Yield how many elements of each group are missing: up to how many were `asked` for of some;
+    of none: by the work that waits."""
+    sight = Sight({}, []) if asked else look(pipeline)
     for request in requests(pipeline):
-        if asked is None:
+        number = asked.get(request.name) or 0
+        if not asked:
             number = number_of(pipeline, ledger, request, sight)
-        else:
-            number = asked.get(request.name, 0)
-        there = count(facts.elements, request, "pending", "running")
+        there = count(facts.elements, request)
         if number > there:
-            found.append(Need(request, number - there))
-    return found
+            yield request, number - there
 
 
 # Acts
 
 
-def settle(ledger: Ledger, facts: Facts) -> Latest | None:
-    """Return the latest submission once it has an end; None while it is under way, and where it has
-    ended since Slurm was asked: of its elements these facts say nothing."""
-    latest = ledger.latest()
-    if latest.end:
-        return latest if facts.asked_at > latest.ended_at or not latest.number else None
-    there = next((one.job for one in facts.elements if one.number == latest.number), "")
-    if there:
-        ledger.end(latest.number, f"job {there}")
-    elif facts.asked_at > latest.began_at + GIVEN_UP:
-        ledger.end(latest.number, VOID)
-    else:
-        return None
-    return ledger.latest()
+def settle(ledger: Ledger, facts: Facts) -> int:
+    """Return the number of the latest submission, which has an end by now. UnderWay while it has
+    none, and where it has ended since Slurm was asked: of its elements these facts say nothing."""
+    number = ledger.latest()
+    ended_at = ledger.made_at(f"{number}.end")
+    if not number or 0 < ended_at < facts.asked_at:
+        return number
+    there = next((one.job for one in facts.elements if one.number == number), "")
+    given_up = facts.asked_at > ledger.made_at(f"{number}.json") + GIVEN_UP
+    if ended_at or not (there or given_up):
+        raise UnderWay(
+            f"submission {number} is under way: it is known what came of it within "
+            f"{format_duration(GIVEN_UP)}; try again then"
+        )
+    ledger.end(number, f"job {there}" if there else VOID)
+    return number
 
 
-def submit(
+def submit_missing(
     pipeline: Pipeline,
     ledger: Ledger,
-    latest: Latest,
-    need: Need,
-    program: Sequence[str],
-    chosen: Chosen,
-) -> Latest | None:
-    """Submit the elements of a need; return that submission, or None when somebody else is about
-    to. What Slurm says against it is raised."""
+    facts: Facts,
+    chosen: Submission,
+    say: Callable[[str], None],
+    asked: Mapping[str, int | None] | None = None,
+) -> int:
+    """Submit what is missing, in arrays that the cluster takes, as it was `chosen`; return how many
+    elements those are. UnderWay while somebody else submits; what Slurm says against it is
+    raised."""
+    number, submitted = settle(ledger, facts), 0
+    for request, elements in missing(pipeline, ledger, facts, asked or {}):
+        most = programs.largest_array()
+        for first in range(0, elements, most):
+            number += 1
+            size = min(most, elements - first)
+            one = replace(chosen, number=number, stage=request.name, elements=size)
+            job = submit(pipeline, ledger, request, one)
+            say(f"submitted {format_count(size, 'element')} for {request.shown}: job {job}")
+            submitted += size
+    return submitted
+
+
+def submit(pipeline: Pipeline, ledger: Ledger, request: Request, one: Submission) -> str:
+    """Make one submission; return its job."""
     began_at = time.monotonic()
-    number = latest.number + 1
-    text = script(pipeline, need.request, words_of(pipeline, need, program, chosen, str(number)))
+    text = script(pipeline, request, one, key(pipeline), program())
     _subdirectory(pipeline.root, LOGS).close()
-    one = Submission(
-        number=number,
-        stage=need.request.name,
-        elements=need.elements,
-        at=time.time(),
-        by=f"process {os.getpid()} on {os.uname().nodename}",
-        chosen=chosen,
-    )
     if not ledger.begin(one, text):
-        return None
+        raise UnderWay(_OTHERS)
     if time.monotonic() - began_at > _TOO_LATE:
         raise FileSystemTrouble(f"{ledger.path('')}: it took too long; nothing was submitted")
     try:
         job = programs.submit(text)
-    except programs.Silent as error:
-        if not error.asked:
-            ledger.end(number, f"{VOID} {error}")
+    except programs.Silent:
+        # It may have been: whoever comes next looks for it.
         raise
     except QueueError as error:
-        ledger.end(number, f"{VOID} {error}")
+        ledger.end(one.number, f"{VOID} {error}")
         raise
-    if ledger.end(number, f"job {job}").startswith(VOID):
+    if ledger.end(one.number, f"job {job}").startswith(VOID):
         # Somebody had given it up, and may have submitted others.
-        programs.cancel(job)
-        return None
+        programs.cancel([job])
+        raise UnderWay(_OTHERS)
     # Until Slurm is asked again.
-    tasks = tuple(range(1, need.elements + 1))
-    name = f"{job}_[1-{need.elements}]"
-    element = Element(
-        name=name, job=job, stage=need.request.name, number=number, tasks=tasks, state="pending"
-    )
     facts = ledger.facts()
+    element = Element(
+        name=f"{job}_[1-{one.elements}]",
+        job=job,
+        stage=one.stage,
+        number=one.number,
+        tasks=tuple(range(1, one.elements + 1)),
+        state="pending",
+    )
     ledger.answer(replace(facts, elements=(*facts.elements, element)))
-    return Latest(number, f"job {job}")
-
-
-def serve(
-    pipeline: Pipeline,
-    ledger: Ledger,
-    missing: Iterable[Need],
-    latest: Latest,
-    program: Sequence[str],
-    chosen: Chosen,
-) -> Iterator[tuple[Need, Latest]]:
-    """Submit what is missing, as long as nobody else submits; yield what was. It is missing by what
-    Slurm has said since the latest submission ended."""
-    for need in missing:
-        submitted = submit(pipeline, ledger, latest, need, program, chosen)
-        if submitted is None:
-            return
-        latest = submitted
-        yield need, latest
-
-
-def words_of(
-    pipeline: Pipeline, need: Need, program: Sequence[str], chosen: Chosen, number: str
-) -> Words:
-    """Return what the script of a need has beside what is asked for."""
-    return Words(program, key(pipeline), number, need.elements, chosen)
+    return job
 
 
 def _subdirectory(root: str, place: str) -> Directory:
@@ -233,10 +218,15 @@ def tidy(root: str, there: Collection[str], now: float) -> None:
 # What those are told who do not see Slurm
 
 
-def nothing_runs(pipeline: Pipeline) -> str:
-    """Say so, and what to type."""
-    start = f"watchdogd slurm start {shlex.quote(pipeline.file)}"
-    return f"nothing runs; {start} has Slurm start what is needed"
+def start_of(pipeline: Pipeline) -> str:
+    """Return what to type for elements to come."""
+    return f"watchdogd slurm start {shlex.quote(pipeline.file)}"
+
+
+def leave_word(pipeline: Pipeline, facts: Facts) -> None:
+    """Leave word for those who submit while nothing runs: what waits in Slurm, or what to type."""
+    start = f"nothing runs; {start_of(pipeline)} has Slurm start what is needed"
+    notice(pipeline, waiting_words(facts, time.time()) or start)
 
 
 def notice(pipeline: Pipeline, words: str) -> None:

@@ -5,8 +5,9 @@ import pytest
 from watchdogd.pipeline.model import Drivers
 from watchdogd.pipeline.read import parse
 from watchdogd.report import DriverReport, HostReport, StageReport
+from watchdogd.slurm.elements import Element
 from watchdogd.slurm.request import requests
-from watchdogd.slurm.scaling import Idle, Work, may_leave, wanted, works_of
+from watchdogd.slurm.scaling import Idle, Work, goes_last, may_leave, wanted, works_of
 
 HOUR = 3600.0
 
@@ -74,28 +75,52 @@ def test_work_is_what_waits_for_a_stage_and_upstream_at_the_pace_of_all_hosts() 
     assert works_of(pipeline, nodes, unfinished, []) == [Work(100, None, 4)]
 
 
-BOUNDS = Drivers(1, 3)
+def elements(*hosts: str, stage: str = "") -> list[Element]:
+    """Return elements that run, each begun a second after the one before."""
+    return [
+        Element(name=host, job=host, stage=stage, state="running", starts_at=float(at))
+        for at, host in enumerate(hosts)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("here", "leaving", "idle", "leaves"),
+    ("number", "leaving"),
+    [(0, ["a", "b", "c"]), (1, ["a", "b"]), (2, ["a"]), (3, []), (9, [])],
+)
+def test_of_those_that_run_the_first_leave_until_enough_are_left(
+    number: int, leaving: list[str]
+) -> None:
+    here = elements("a", "b", "c")
+    # In whichever order squeue tells of them: each decides alone, and all decide the same.
+    for told in (here, here[::-1]):
+        assert [one for one in "abc" if may_leave(told, one, number)] == leaving
+
+
+def test_an_element_that_slurm_does_not_know_to_run_does_not_leave() -> None:
+    pending = Element(name="5_1", job="5_1", state="pending")
+    assert not may_leave([pending, *elements("a")], "5_1", 0)
+
+
+@pytest.mark.parametrize(
+    ("own", "busy", "stay", "waits"),
     [
-        (["a", "b"], [], True, True),
-        (["a", "b"], [], False, False),
-        # Another has said so first.
-        (["a", "b"], ["b"], True, False),
-        (["a"], [], True, False),
-        # More than there are to be.
-        (["a", "b", "c", "d"], [], False, True),
-        (["a", "b", "c", "d"], ["d"], False, False),
-        # What has gone since does not count twice.
-        (["a", "b", "c"], ["x", "c"], True, True),
+        ("d", [], [], True),
+        # Only the one that began last.
+        ("a", [], [], False),
+        ("c", [], [], False),
+        # Somebody else is there for longer, and says it then.
+        ("d", ["c"], [], False),
+        ("d", [], ["ocr"], False),
+        # What an element that is gone was busy with does not count, nor what it does itself.
+        ("d", ["x", "d"], [], True),
     ],
 )
-def test_one_leaves_while_enough_are_left(
-    here: list[str], leaving: list[str], idle: bool, leaves: bool
+def test_the_last_element_sees_all_others_go_since_somebody_says_that_nothing_runs(
+    own: str, busy: list[str], stay: list[str], waits: bool
 ) -> None:
-    assert may_leave(here, leaving, "a", BOUNDS, idle=idle) is leaves
+    shared, ocr = elements("a", "b", "c", "d"), elements("a", stage="ocr")
+    assert goes_last([*shared[1:], *ocr], own, busy, stay) is waits
+    assert not goes_last(shared[3:], own, busy, stay)
 
 
 def report(*drivers: tuple[str, str, int]) -> HostReport:

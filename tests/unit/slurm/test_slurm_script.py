@@ -10,7 +10,7 @@ from watchdogd.driver_ids import short_host
 from watchdogd.pipeline.model import Drivers, Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.script import Chosen, Words, clock, script
+from watchdogd.slurm.script import Submission, clock, script
 
 TEXT = """
 [slurm]
@@ -50,11 +50,11 @@ def test_stages_that_share_a_node_are_asked_for_together_and_others_each_alone()
     # 100 MiB for the watchdog; what is loaded once is counted once.
     assert nodes.memory == 100 + 1908 + 1024 + 300
     assert nodes.cpus == 6
-    assert (nodes.name, nodes.others) == ("", ("ocr",))
+    assert nodes.name == ""
     assert (ocr.name, ocr.memory, ocr.cpus) == ("ocr", 100 + 2048, 4)
     assert ocr.drivers["ocr"] == Drivers(1, 1)
     assert ocr.slurm.nodes == Drivers(2, 2)
-    assert ocr.others == ("values", "output")
+    assert ocr.drivers["values"] == ocr.drivers["output"] == Drivers(0, 0)
 
 
 def test_a_stage_that_says_no_memory_leaves_it_to_the_cluster() -> None:
@@ -73,9 +73,9 @@ def test_an_element_is_told_to_leave_in_time_for_its_longest_grace() -> None:
     assert (nodes.leaves_before, ocr.leaves_before) == (90, 3630)
 
 
-def text_of(one: Pipeline, request: Request, number: str = "7") -> str:
-    words = Words(("/opt/w", "-m x"), "watchdogd-0123", number, 3)
-    return script(one, request, words)
+def text_of(one: Pipeline, request: Request) -> str:
+    asked = Submission(number=7, stage=request.name, elements=3)
+    return script(one, request, asked, "watchdogd-0123", ("/opt/w", "-m x"))
 
 
 def test_a_script_asks_for_what_the_file_says_and_runs_the_watchdog_in_its_place() -> None:
@@ -110,7 +110,7 @@ def test_a_script_asks_for_what_the_file_says_and_runs_the_watchdog_in_its_place
 def test_an_element_of_one_stage_has_one_driver_of_that_and_none_of_others() -> None:
     one = pipeline()
     said = text_of(one, requests(one)[1])
-    assert "--drivers values=0 --drivers output=0 --drivers ocr=1" in said
+    assert "--drivers values=0 --drivers ocr=1 --drivers output=0" in said
     assert "--gres=gpu:1\n" in said
     assert "--comment=watchdogd-0123:ocr:7\n" in said
 
@@ -130,11 +130,11 @@ def test_a_path_that_would_be_another_in_a_script_is_refused(path: str) -> None:
         text_of(one, requests(one)[0])
 
 
-@pytest.mark.parametrize("chosen", [Chosen(partition='x"'), Chosen(account="x\nrm -rf ~")])
-def test_nothing_that_others_wrote_down_becomes_a_command(chosen: Chosen) -> None:
+@pytest.mark.parametrize("chosen", [Submission(partition='x"'), Submission(account="x\nrm -rf ~")])
+def test_nothing_that_others_wrote_down_becomes_a_command(chosen: Submission) -> None:
     one = pipeline()
     with pytest.raises(ConfigError, match="cannot stand in a script"):
-        script(one, requests(one)[0], Words(("w",), "k", "7", 3, chosen))
+        script(one, requests(one)[0], chosen, "k", ("w",))
 
 
 @pytest.mark.parametrize(

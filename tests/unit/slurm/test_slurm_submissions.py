@@ -14,10 +14,10 @@ from tests.slurm_double import SlurmDouble, slurm
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.slurm import programs
-from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Facts, Latest, Ledger, Submission
-from watchdogd.slurm.script import Chosen
+from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Facts, Ledger
+from watchdogd.slurm.script import Submission
 from watchdogd.slurm.squeue import age_words, ask, seen, waiting_words
-from watchdogd.slurm.submitting import needs, settle, submit
+from watchdogd.slurm.submitting import UnderWay, missing, settle, submit_missing
 
 __all__ = ["slurm"]
 TEXT = """
@@ -56,10 +56,18 @@ def asked_anew(ledger: Ledger, pipeline: Pipeline) -> Facts:
     return ledger.facts()
 
 
-def serve(ledger: Ledger, pipeline: Pipeline, latest: Latest, facts: Facts) -> Latest | None:
-    """Submit what is missing, as whoever comes by does."""
-    (need,) = needs(pipeline, ledger, facts)
-    return submit(pipeline, ledger, latest, need, ("watchdogd",), Chosen())
+def serve(ledger: Ledger, pipeline: Pipeline, facts: Facts) -> list[str]:
+    """Submit what is missing, as whoever comes by does; return what is said of it."""
+    said: list[str] = []
+    submit_missing(pipeline, ledger, facts, Submission(), said.append)
+    return said
+
+
+def needs(ledger: Ledger, pipeline: Pipeline, facts: Facts) -> list[int]:
+    return [elements for _, elements in missing(pipeline, ledger, facts, {})]
+
+
+ONE = ["submitted 1 element for nodes: job 100"]
 
 
 # One of many
@@ -84,12 +92,31 @@ def test_of_many_who_make_one_number_one_does(ledger: Ledger) -> None:
 def test_two_who_see_one_need_submit_it_once(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
 ) -> None:
-    latest, facts = ledger.latest(), asked_anew(ledger, pipeline)
-    assert serve(ledger, pipeline, latest, facts) == Latest(1, "job 100")
-    # The other one looked before.
-    assert serve(ledger, pipeline, latest, facts) is None
+    facts = asked_anew(ledger, pipeline)
+    real = ledger.begin
+    with pytest.MonkeyPatch.context() as patched:
+
+        def begin(one: Submission, script: str) -> bool:
+            """The other one looked before, and begins a moment earlier."""
+            patched.undo()
+            assert serve(ledger, pipeline, facts) == ONE
+            return real(one, script)
+
+        patched.setattr(ledger, "begin", begin)
+        with pytest.raises(UnderWay):
+            serve(ledger, pipeline, facts)
     assert len(slurm.jobs) == 1
-    assert needs(pipeline, ledger, asked_anew(ledger, pipeline)) == []
+    assert needs(ledger, pipeline, asked_anew(ledger, pipeline)) == []
+
+
+def test_more_elements_than_an_array_may_have_are_several_submissions(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+) -> None:
+    ledger.scale("", 2100)
+    said = serve(ledger, pipeline, asked_anew(ledger, pipeline))
+    assert [line.split()[1] for line in said] == ["1,000", "1,000", "100"]
+    assert [job["array_task_string"] for job in slurm.jobs] == ["1-1000", "1-1000", "1-100"]
+    assert needs(ledger, pipeline, asked_anew(ledger, pipeline)) == []
 
 
 # A submitter that dies
@@ -99,15 +126,15 @@ def test_a_submission_that_nobody_has_heard_of_is_looked_for_in_slurm(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
 ) -> None:
     slurm.mark("lose")
-    latest, facts = ledger.latest(), asked_anew(ledger, pipeline)
+    facts = asked_anew(ledger, pipeline)
     with pytest.raises(programs.Silent):
-        serve(ledger, pipeline, latest, facts)
+        serve(ledger, pipeline, facts)
     # Whoever comes next does not know, and submits nothing.
-    assert settle(ledger, facts) is None
-    settled = settle(ledger, asked_anew(ledger, pipeline))
-    assert settled is not None
-    assert settled.end == "job 100"
-    assert needs(pipeline, ledger, ledger.facts()) == []
+    with pytest.raises(UnderWay):
+        settle(ledger, facts)
+    assert settle(ledger, asked_anew(ledger, pipeline)) == 1
+    assert ledger.end_of(1) == "job 100"
+    assert needs(ledger, pipeline, ledger.facts()) == []
 
 
 def test_a_submission_that_never_came_to_slurm_is_given_up_and_made_anew(
@@ -115,37 +142,36 @@ def test_a_submission_that_never_came_to_slurm_is_given_up_and_made_anew(
 ) -> None:
     # Its submitter died before sbatch.
     assert ledger.begin(Submission(number=1, elements=1), "")
-    assert settle(ledger, asked_anew(ledger, pipeline)) is None
+    with pytest.raises(UnderWay):
+        settle(ledger, asked_anew(ledger, pipeline))
     age(ledger, GIVEN_UP + 1, "1.json")
-    settled = settle(ledger, asked_anew(ledger, pipeline))
-    assert settled is not None
-    assert (settled.number, settled.end) == (1, VOID)
-    assert serve(ledger, pipeline, settled, ledger.facts()) == Latest(2, "job 100")
+    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+    assert (ledger.end_of(1), ledger.end_of(2)) == (VOID, "job 100")
 
 
 def test_old_news_gives_no_submission_up(ledger: Ledger, pipeline: Pipeline) -> None:
     assert ledger.begin(Submission(number=1), "")
     age(ledger, GIVEN_UP + 1, "1.json")
-    before = ledger.latest().began_at - 1
-    assert settle(ledger, Facts(question=3, asked_at=before)) is None
+    before = ledger.made_at("1.json") - 1
+    with pytest.raises(UnderWay):
+        settle(ledger, Facts(question=3, asked_at=before))
 
 
 def test_who_has_asked_before_anothers_submission_ended_submits_nothing(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
 ) -> None:
     ours = asked_anew(ledger, pipeline)
-    theirs = settle(ledger, asked_anew(ledger, pipeline))
-    assert theirs is not None
-    assert serve(ledger, pipeline, theirs, ledger.facts()) == Latest(1, "job 100")
-    assert settle(ledger, ours) is None
-    assert settle(ledger, asked_anew(ledger, pipeline)) is not None
+    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+    with pytest.raises(UnderWay):
+        serve(ledger, pipeline, ours)
+    assert settle(ledger, asked_anew(ledger, pipeline)) == 1
     assert len(slurm.jobs) == 1
 
 
 def test_who_submits_too_late_takes_it_back(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    latest, facts = ledger.latest(), asked_anew(ledger, pipeline)
+    facts = asked_anew(ledger, pipeline)
     real = programs.submit
 
     def late(script: str) -> str:
@@ -154,7 +180,8 @@ def test_who_submits_too_late_takes_it_back(
         return job
 
     monkeypatch.setattr(programs, "submit", late)
-    assert serve(ledger, pipeline, latest, facts) is None
+    with pytest.raises(UnderWay):
+        serve(ledger, pipeline, facts)
     assert slurm.lines("cancelled") == ["100"]
     assert ledger.end_of(1) == VOID
 
@@ -168,13 +195,12 @@ def test_what_slurm_refuses_was_not_submitted(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
 ) -> None:
     slurm.mark("refuse", "sbatch: error: invalid partition specified: foo")
-    latest, facts = ledger.latest(), asked_anew(ledger, pipeline)
+    facts = asked_anew(ledger, pipeline)
     with pytest.raises(programs.Refused, match="sbatch: invalid partition specified: foo"):
-        serve(ledger, pipeline, latest, facts)
+        serve(ledger, pipeline, facts)
     slurm.unmark("refuse")
-    settled = settle(ledger, asked_anew(ledger, pipeline))
-    assert settled is not None
-    assert serve(ledger, pipeline, settled, ledger.facts()) == Latest(2, "job 100")
+    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+    assert ledger.end_of(2) == "job 100"
 
 
 # What is asked
@@ -195,8 +221,7 @@ def test_slurm_is_asked_once_in_ten_seconds_whoever_looks(
 def test_while_slurm_does_not_answer_it_is_told_what_it_said_last_and_how_long_ago(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
 ) -> None:
-    (need,) = needs(pipeline, ledger, Facts(), {"": 3})
-    submit(pipeline, ledger, Latest(0, VOID), need, ("watchdogd",), Chosen())
+    submit_missing(pipeline, ledger, Facts(), Submission(), print, {"": 3})
     facts = asked_anew(ledger, pipeline)
     assert waiting_words(facts, facts.at) == "waits for Slurm: 3 elements pending (Priority)"
     slurm.mark("silent")
@@ -205,8 +230,8 @@ def test_while_slurm_does_not_answer_it_is_told_what_it_said_last_and_how_long_a
         "waits for Slurm: 3 elements pending (Priority) (said 1 min 30 s ago; since then: squeue: "
         "slurm_load_jobs error: Unable to contact slurm controller)"
     )
-    # Nobody submits for want of an answer.
-    assert settle(ledger, facts) is not None
+    # Nobody submits for want of an answer: it is what was said before.
+    assert facts.elements[0].count == 3
     slurm.unmark("silent")
     assert age_words(asked_anew(ledger, pipeline), time.time()) == ""
 
@@ -226,11 +251,9 @@ def test_a_number_that_somebody_asked_for_holds_in_place_of_the_files(
     ledger: Ledger, pipeline: Pipeline
 ) -> None:
     ledger.scale("", 4)
-    (need,) = needs(pipeline, ledger, Facts())
-    assert need.elements == 4
+    assert needs(ledger, pipeline, Facts()) == [4]
     ledger.scale("", None)
-    (need,) = needs(pipeline, ledger, Facts())
-    assert need.elements == 1
+    assert needs(ledger, pipeline, Facts()) == [1]
 
 
 def test_documents_of_a_stage_that_is_paused_call_for_nobody(pipeline: Pipeline) -> None:
@@ -241,6 +264,6 @@ def test_documents_of_a_stage_that_is_paused_call_for_nobody(pipeline: Pipeline)
         Ledger.open(one.root, create=True) as ledger,
     ):
         queue.submit("d", b"x")
-        assert [need.elements for need in needs(one, ledger, Facts())] == [1]
+        assert needs(ledger, one, Facts()) == [1]
         queue.set_control("PAUSE", wanted=True)
-        assert needs(one, ledger, Facts()) == []
+        assert needs(ledger, one, Facts()) == []
