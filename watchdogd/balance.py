@@ -12,6 +12,7 @@ another stage has to be worth it, and happens only now and then: the numbers it 
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -94,39 +95,37 @@ def move(
     """Return the next step to the split that is through first, if it is worth one so many seconds
     after the last."""
     loads = _bounded(loads, room, split)
-    plan = _Plan(loads, room, {load.stage: goal(load, split) for load in loads}, waited, every)
-    if plan.then < plan.longest:
+    present, work = {load.stage: goal(load, split) for load in loads}, _work(loads)
+    plan = _Plan(loads, room, present, share(loads, room, work), work, waited, every)
+    if plan.takes(plan.target) < plan.takes(present):
         # The one that takes longest first.
         for load in sorted(loads, key=lambda load: -plan.left(load)):
             if _gains(load, plan) and (found := _give(load, plan)):
                 return found
     if waited >= every:
         for load in loads:
-            if load.known and plan.present[load.stage] > load.min and not load.documents:
+            if load.known and present[load.stage] > load.min and not load.documents:
                 return Move(None, load.stage, "it has nothing to do")
     return None
 
 
-class _Plan:
-    """The present split, the best one, and how long each takes."""
+class _Plan(NamedTuple):
+    """The present split, the best one, and the seconds that work takes one driver of each stage."""
 
-    def __init__(
-        self,
-        loads: Sequence[Load],
-        room: Room,
-        present: Mapping[str, int],
-        waited: float,
-        every: float,
-    ) -> None:
-        self.loads, self.room, self.present = loads, room, present
-        self.waited, self.every = waited, every
-        self.work = _work(loads)
-        self.target = share(loads, room, self.work)
-        # Until the pipeline is through, with what there is and with what there should be; but for
-        # stages that get no driver anyway.
-        served = [load for load in loads if self.target[load.stage]]
-        self.longest = _longest(served, self.work, present)
-        self.then = _longest(served, self.work, self.target)
+    loads: Sequence[Load]
+    room: Room
+    present: Mapping[str, int]
+    target: Mapping[str, int]
+    work: Mapping[str, float]
+    # Since the last move, and between two, in seconds.
+    waited: float
+    every: float
+
+    def takes(self, split: Mapping[str, int]) -> float:
+        """Return the seconds until the pipeline is through with this split, but for stages that get
+        no driver anyway."""
+        served = [load for load in self.loads if self.target[load.stage]]
+        return max((_left(load, self.work, split[load.stage]) for load in served), default=0.0)
 
     def fits(self, split: Mapping[str, int]) -> bool:
         return fits(self.loads, self.room, split)
@@ -147,7 +146,7 @@ def _give(to: Load, plan: _Plan) -> Move | None:
         # slowly, for they may have to be taken away again.
         hasty = to.service is None and have[to.stage] and not paced
         return None if hasty else Move(to.stage, None, why)
-    if not paced or plan.then > WORTH * plan.longest:
+    if not paced or plan.takes(plan.target) > WORTH * plan.takes(have):
         return None
     spare = [
         load for load in plan.loads if load.known and have[load.stage] > plan.target[load.stage]
@@ -196,10 +195,6 @@ def _left(load: Load, work: Mapping[str, float], drivers: int) -> float:
     if not drivers:
         return math.inf if load.documents else 0.0
     return work[load.stage] / drivers
-
-
-def _longest(loads: Sequence[Load], work: Mapping[str, float], split: Mapping[str, int]) -> float:
-    return max((_left(load, work, split[load.stage]) for load in loads), default=0.0)
 
 
 def share(
