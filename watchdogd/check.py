@@ -6,9 +6,8 @@ is changed. What does not keep the pipeline from running is a note.
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Self
 
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.errors import ConfigError, FileSystemTrouble, NotPermitted, is_trouble
@@ -16,7 +15,7 @@ from watchdogd import driver_ids
 from watchdogd.host import physical_memory, processors
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.problems import NOTHING, BadPipeline, Path, Problem, Problems
-from watchdogd.pipeline.read import study
+from watchdogd.pipeline.read import NO_NUMBERS, Numbers, study
 from watchdogd.pipeline.rules import remarks_on
 from watchdogd.sizes import admit
 
@@ -57,19 +56,11 @@ class Findings(NamedTuple):
     # What people should know all the same.
     notes: tuple[str, ...]
 
-
-def check_host(
-    file: str,
-    host: str | None = None,
-    imports: Imports | None = None,
-    drivers: Mapping[str, int] = MappingProxyType({}),
-) -> Findings:
-    """Read a pipeline and return what was found; BadPipeline when it cannot run here. `drivers`:
-    how many a stage has, whatever the file says."""
-    found = examine(file, host, imports, drivers=drivers)
-    if found.problems:
-        raise BadPipeline(found.problems, found.pipeline.root)
-    return found
+    def check(self) -> Self:
+        """Return them; BadPipeline when the pipeline cannot run here."""
+        if self.problems:
+            raise BadPipeline(self.problems, self.pipeline.root)
+        return self
 
 
 def examine(
@@ -77,7 +68,7 @@ def examine(
     host: str | None = None,
     imports: Imports | None = None,
     here: Here | None = None,
-    drivers: Mapping[str, int] = MappingProxyType({}),
+    drivers: Numbers = NO_NUMBERS,
 ) -> Findings:
     """Read a pipeline and hold it against this host; BadPipeline when it cannot be read. Without
     `imports`, nothing that its stages call is imported."""

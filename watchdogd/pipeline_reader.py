@@ -52,11 +52,11 @@ class PipelineReader:
         file = running.file
         try:
             # Of no use to a watchdog that never reads its file again.
-            from watchdogd.check import check_host
+            from watchdogd.check import examine
             from watchdogd.imports import check_imports, other_than_in
 
             imports = partial(check_imports, chosen=other_than_in(running), limit=_IMPORTS_TAKE)
-            found = check_host(file, self._host, imports, self._drivers)
+            found = examine(file, self._host, imports, drivers=self._drivers).check()
             return Read(number=number, pipeline=found.pipeline, notes=found.notes)
         except QueueError as error:
             words = str(error)

@@ -17,7 +17,7 @@ from queuedriver.disk.runtime import runtime_directory
 from tests.cli.processes import ENVIRON, command, read_only, unprivileged
 from tests.cli.queues import Called
 from tests.waiting import is_alive, until, until_ended
-from watchdogd.check import Findings, Here, check_host, examine
+from watchdogd.check import Findings, Here, examine
 from watchdogd.imports import check_imports
 from watchdogd.pipeline.problems import BadPipeline, Problem
 from watchdogd.pipeline.read import study
@@ -514,7 +514,7 @@ def test_everything_that_is_wrong_is_said_at_once_and_nothing_is_made(tmp_path: 
     )
     before = sorted(path for path in tmp_path.rglob("*"))
     with pytest.raises(BadPipeline) as caught:
-        check_host(str(file), imports=check_imports)
+        examine(str(file), imports=check_imports).check()
     assert [one.key or "memory" for one in caught.value.problems] == [
         *("memory", "on_event", "input", "call", "command", "server"),
     ]

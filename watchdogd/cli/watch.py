@@ -11,7 +11,7 @@ from queuedriver.errors import LATER, ConfigError
 from queuedriver.format import names
 from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
-from watchdogd.check import Findings, check_host
+from watchdogd.check import Findings, examine
 from watchdogd.children import Children
 from watchdogd.cli.arguments import checked_host, numbers_of
 from watchdogd.cli.pipeline_argument import answering_file
@@ -120,7 +120,7 @@ def _onlooker(
 
 def _checked(given: str | None, host: str, numbers: Mapping[str, int], *, drain: bool) -> Findings:
     """Read the pipeline. All that could be said later is said now, before a driver is started."""
-    found = check_host(answering_file(given), host, drivers=numbers)
+    found = examine(answering_file(given), host, drivers=numbers).check()
     if drain and not found.pipeline.inputs:
         raise ConfigError(
             "--drain: no stage of this pipeline has a queue, for workers take what a broker deals; "

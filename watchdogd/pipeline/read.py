@@ -36,6 +36,9 @@ from watchdogd.pipeline.problems import (
 )
 from watchdogd.pipeline.schema import KINDS, MEANT, SHARED_KEYS, TABLES, Keys, kind_of
 
+# Drivers that stages have on this host, whatever the file says.
+Numbers = Mapping[str, int]
+NO_NUMBERS: Numbers = MappingProxyType({})
 # Where the documents of the first stage are, and all queues, unless the file says otherwise.
 FIRST_INPUT = "input"
 ROOT = "queues"
@@ -66,12 +69,10 @@ def read(path: str | os.PathLike[str], host: str | None = None) -> Pipeline:
 
 
 def study(
-    path: str | os.PathLike[str],
-    host: str | None = None,
-    drivers: Mapping[str, int] = MappingProxyType({}),
+    path: str | os.PathLike[str], host: str | None = None, drivers: Numbers = NO_NUMBERS
 ) -> tuple[Pipeline, Problems]:
-    """Read a pipeline; return it, and what takes further problems, with their lines. `drivers`: how
-    many a stage has, whatever the file says; NotFound for one that there is not."""
+    """Read a pipeline; return it, and what takes further problems, with their lines. NotFound for
+    `drivers` of a stage that there is not."""
     shown, file = os.fspath(path), os.path.abspath(path)
     try:
         file.encode()
@@ -91,22 +92,12 @@ def study(
             line=data.count(b"\n", 0, error.start) + 1,
             root=_root_of_text(data.decode(errors="replace"), file),
         ) from None
-    pipeline, problems = parse(text, shown, file, host)
-    return _with_drivers(pipeline, drivers), problems
-
-
-def _with_drivers(pipeline: Pipeline, drivers: Mapping[str, int]) -> Pipeline:
+    pipeline, problems = parse(text, shown, file, host, drivers)
     for name in drivers:
         if pipeline.stage(name) is None:
             known = ", ".join(stage.name for stage in pipeline.stages)
             raise NotFound(f"no stage {name!r} in {pipeline.file}; it has: {known}")
-    stages = (
-        replace(stage, drivers=Drivers(drivers[stage.name], drivers[stage.name]))
-        if stage.name in drivers
-        else stage
-        for stage in pipeline.stages
-    )
-    return replace(pipeline, stages=tuple(stages))
+    return pipeline, problems
 
 
 # The file
@@ -157,7 +148,9 @@ def _unreadable(
 # Its text
 
 
-def parse(text: str, shown: str, file: str, host: str | None = None) -> tuple[Pipeline, Problems]:
+def parse(
+    text: str, shown: str, file: str, host: str | None = None, drivers: Numbers = NO_NUMBERS
+) -> tuple[Pipeline, Problems]:
     """Read the pipeline in a text. Problems name the file as it is `shown`; `file` is absolute."""
     if not text.strip():
         raise _unreadable(shown, "it is empty", _EXAMPLE)
@@ -170,7 +163,7 @@ def parse(text: str, shown: str, file: str, host: str | None = None) -> tuple[Pi
         # Of TOML, or of a number with thousands of digits.
         raise _syntax(str(error), text, shown, file) from None
     problems = Problems(shown, text, document)
-    pipeline = _pipeline(document, file, host, problems)
+    pipeline = _pipeline(document, file, host, drivers, problems)
     if problems.found:
         raise BadPipeline(problems.found, pipeline.root)
     return pipeline, problems
@@ -208,7 +201,7 @@ def _path(directory: str, said: str) -> str:
 
 
 def _pipeline(
-    document: Mapping[str, Any], file: str, host: str | None, problems: Problems
+    document: Mapping[str, Any], file: str, host: str | None, numbers: Numbers, problems: Problems
 ) -> Pipeline:
     """Return the whole pipeline as one host is to run it, what is wrong left at its default."""
     for key in document:
@@ -228,7 +221,7 @@ def _pipeline(
     # A host is called by its name, with or without its domain.
     names = (host, host.partition(".")[0]) if host else ()
     there = next((dict(hosts[name]) for name in names if hosts.get(name)), {})
-    drivers = there.pop("drivers", {})
+    drivers = there.pop("drivers", {}) | {name: Drivers(n, n) for name, n in numbers.items()}
     taken = {queue for stage in stages for queue in stage.inputs}
     said = shared.values
     # A symbolic link to the file is where the pipeline is, not what it leads to.

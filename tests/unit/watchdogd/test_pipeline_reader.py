@@ -29,7 +29,7 @@ def test_reading_that_fails_in_a_way_nobody_foresaw_is_answered_with_what_it_was
     if at == "the imports":
         monkeypatch.setattr(imports, "check_imports", unforeseen)
     else:
-        monkeypatch.setattr(check, "check_host", unforeseen)
+        monkeypatch.setattr(check, "examine", unforeseen)
     reader = PipelineReader("rose", {})
     reader.ask(7, replace(running, stages=stages))
     busy = [reader.is_busy]
