@@ -212,7 +212,7 @@ def _driver(slot: "Slot", now: float) -> DriverReport:
     glimpse, totals, rest, run = slot.glimpse, slot.totals, slot.rest, slot.run
     return DriverReport(
         name=slot.name,
-        id=slot.driver,
+        id=slot.next_order.id,
         stage=slot.stage,
         state=rest.state,
         # What it waited for before it had a document does not matter any more.

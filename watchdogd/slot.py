@@ -184,11 +184,6 @@ class Slot:
         self._say = say
 
     @property
-    def driver(self) -> str:
-        """The driver's id."""
-        return self.next_order.id
-
-    @property
     def name(self) -> str:
         """Return what people call it."""
         return self.next_order.name

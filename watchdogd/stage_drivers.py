@@ -23,7 +23,7 @@ from queuedriver.driving.time_left import OUT_OF_TIME
 from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
-from watchdogd.driver_orders import Order, StageOrders, encode, keep, read
+from watchdogd.driver_orders import StageOrders, encode, keep, read
 from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
 from watchdogd.logs import open_log
@@ -201,15 +201,12 @@ class StageDrivers:
             totals = self.totals
             spent = (totals.work + totals.overhead) / 1e9
             self.pace.count(now, totals.documents + totals.failed, spent)
-        # Last: why one could not load is for those that were to be forked from it.
-        return min(due, self._tend_templates(now, has_work=not idle, fs_ok=fs_ok))
-
-    def _tend_templates(self, now: float, *, has_work: bool, fs_ok: bool) -> float:
-        wanted = [slot for slot in self.slots if slot.wanted] if has_work else []
+        wanted = [slot for slot in self.slots if slot.wanted and not idle]
         # Drivers of it that live will be replaced one day; without any, the next start loads it.
         again = fs_ok and any(slot.run is not None for slot in wanted)
         needed = bool(wanted or self.living)
-        return self.templates.tend(self.stage, now, needed=needed, again=again)
+        # Last: why one could not load is for those that were to be forked from it.
+        return min(due, self.templates.tend(stage, now, needed=needed, again=again))
 
     # Start
 
@@ -233,7 +230,14 @@ class StageDrivers:
             if template is not None:
                 child = template.fork(encode(order), order.parent)
             else:
-                child = _begin(self._context.children, order)
+                # The last word is for people who list processes.
+                argv, environ = (*COMMAND, order.name), {**os.environ, **order.stage.env}
+                with open_fd(
+                    open_log(order.log, order.stage.log_size, order.stage.log_keep)
+                ) as log:
+                    child = self._context.children.start(
+                        argv, environ, order=encode(order), output=log
+                    )
         except (OSError, ConfigError) as error:
             # A board of another version that could not be replaced is none of ours, either.
             child = Child()
@@ -270,7 +274,7 @@ class StageDrivers:
         for number, child, board in _find(self._context, self.stage.name):
             self._make_slots(number)
             slot = self.slots[number - 1]
-            order = read(self._context.local, slot.driver)
+            order = read(self._context.local, slot.next_order.id)
             slot.adopt(child, board, order, now + leaves_within(self.stage.grace))
             if order is None or not order.parent:
                 # How many there are to be is not known before the first look.
@@ -394,13 +398,6 @@ class StageDrivers:
     def starts(self) -> dict[str, int]:
         """Count the starts of its drivers, by how the runs before had ended."""
         return dict(sum((slot.starts_after for slot in self.slots), Counter[str]()))
-
-
-def _begin(children: Children, order: Order) -> Child:
-    # The last word is for people who list processes.
-    argv, environ = (*COMMAND, order.name), {**os.environ, **order.stage.env}
-    with open_fd(open_log(order.log, order.stage.log_size, order.stage.log_keep)) as log:
-        return children.start(argv, environ, order=encode(order), output=log)
 
 
 def _find(context: Context, stage: str) -> Iterator[tuple[int, Child, Board]]:

@@ -5,9 +5,9 @@ A stage that could not be read whole has no inputs or no outputs here, so it sta
 
 import contextlib
 import graphlib
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from os.path import commonpath
 from typing import NamedTuple
 
 from queuedriver.errors import BadDocid
@@ -251,16 +251,12 @@ def _check_archives(pipeline: Pipeline, stages: Stages) -> None:
         archive = stage.archive
         if archive is None:
             continue
-        inside = next((taken[path] for path in taken if _is_in(archive, path)), None)
+        inside = next((taken[one] for one in taken if commonpath((archive, one)) == one), None)
         if archive == pipeline.root:
             inside = "the root itself, which holds the queues"
         if inside:
             right = f'right would be a directory of its own, as in "archive/{stage.name}"'
             table.add("archive", f"is in {inside}", right, archive)
-
-
-def _is_in(path: str, directory: str) -> bool:
-    return os.path.commonpath((path, directory)) == directory
 
 
 # Circles
@@ -305,6 +301,7 @@ def _check_clashes(stages: Stages, edges: Edges) -> None:
     in both, and nobody guesses.
     """
     order = list(graphlib.TopologicalSorter(edges).static_order())[::-1]
+    # By the stage that documents come from: the names under which each stage publishes them.
     names = [_published(stages, edges, order, origin) for origin in range(len(stages))]
     for index, (stage, table) in enumerate(stages):
         for other, (first, its_table) in enumerate(stages[:index]):
@@ -312,8 +309,12 @@ def _check_clashes(stages: Stages, edges: Edges) -> None:
             agreed = all(one.values.get("existing") == "keep" for one in (table, its_table))
             if not shared or agreed:
                 continue
-            origin = _common_origin(names, index, other)
-            if origin is not None:
+            common = (
+                origin
+                for origin, leaving in enumerate(names)
+                if leaving.get(index, set()) & leaving.get(other, set())
+            )
+            if (origin := next(common, None)) is not None:
                 of = f"that stage {stages[origin][0].name!r} gets"
                 if origin not in (index, other):
                     of = f"of stage {stages[origin][0].name!r}"
@@ -347,11 +348,3 @@ def _renamed(coming: Names, publication: Publication) -> Iterator[tuple[str, str
         # What becomes too long for a name is the document's trouble, not the pipeline's.
         with contextlib.suppress(BadDocid):
             yield sample, publication.name(docid)
-
-
-def _common_origin(names: Sequence[Mapping[int, Names]], one: int, other: int) -> int | None:
-    """Return a stage after which the same document leaves both under the same name."""
-    for origin, leaving in enumerate(names):
-        if not leaving.get(one, set()).isdisjoint(leaving.get(other, set())):
-            return origin
-    return None

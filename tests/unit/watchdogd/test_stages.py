@@ -83,7 +83,7 @@ class House:
         """A process that does nothing but be there, ready since so long (0: not yet), and its
         board."""
         slot = next(slot for slot in self.stages.slots if slot.name == name)
-        path = str(self.directory / "boards" / f"{slot.driver}.board")
+        path = str(self.directory / "boards" / f"{slot.next_order.id}.board")
         theirs = Board.create(path)
         slot.begin(self.children.start(("/bin/sleep", "3600"), os.environ), Board.open(path), now)
         theirs.ready(now)
