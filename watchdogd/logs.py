@@ -57,10 +57,6 @@ def rotate(path: str, keep: int) -> bool:
     return False
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
-
-
 class _Lossy(io.FileIO):
     """A file that loses what a full disk has no room for."""
 
@@ -85,26 +81,24 @@ class Rotator:
         self.path = path
         self.size = size
         self.keep = keep
-        # The file that we put there.
-        self._ours = (0, 0)
 
     def take_over(self) -> None:
         """Let stdout and stderr be the log. No document is to fail by a line that a processor
         prints while the log's disk is full; and no line is to be lost when a driver is killed."""
         with contextlib.suppress(OSError):
             self._put(open_log(self.path, self.size, self.keep))
-        self._ours = _identity(os.fstat(_STDERR))
+        # The file that we put there.
+        self._ours = os.fstat(_STDERR)
         sys.stdout, sys.stderr = _lossy_text(_STDOUT), _lossy_text(_STDERR)
 
     def rotate_if_large(self) -> bool:
         """Go on in a new file if the old one has grown too large, or was deleted or moved away."""
         ours = os.fstat(_STDERR)
-        if _identity(ours) != self._ours:
+        if not os.path.samestat(ours, self._ours):
             # A processor closed it, and it is another file's number now: perhaps a document's.
             return False
         try:
-            there = os.stat(self.path, follow_symlinks=False)
-            same = _identity(there) == self._ours
+            same = os.path.samestat(os.stat(self.path, follow_symlinks=False), ours)
         except FileNotFoundError:
             same = False
         if same and ours.st_size < self.size:
@@ -119,4 +113,4 @@ class Rotator:
         for number in (_STDOUT, _STDERR):
             os.dup2(fd, number)
         os.close(fd)
-        self._ours = _identity(os.fstat(_STDERR))
+        self._ours = os.fstat(_STDERR)

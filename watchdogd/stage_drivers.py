@@ -32,7 +32,7 @@ from watchdogd.policy import CRASH_LOOPED, HUNG, hard_limit, is_degraded, leaves
 from watchdogd.queue_view import QueueView, StageInputs
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import NO_USAGE, Slot
-from watchdogd.stage_words import StageFacts, stage_facts
+from watchdogd.stage_words import StageFacts
 from watchdogd.template import Templates
 from watchdogd.throughput import Deadline, Throughput
 
@@ -105,7 +105,7 @@ class StageDrivers:
         # When there last was something to do or to come.
         self._not_done_at = 0.0
         self._unsettled_until = 0.0
-        self._deadline = Deadline(context.until)
+        self._deadline = None if context.until is None else Deadline(context.until)
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
 
@@ -163,7 +163,7 @@ class StageDrivers:
     @property
     def inputs(self) -> StageInputs:
         """Return what is known of its queues by now."""
-        return self._context.view.inputs(self.stage.inputs)
+        return self._context.view.inputs(self._orders.stage.inputs)
 
     @property
     def done(self) -> bool:
@@ -184,11 +184,12 @@ class StageDrivers:
             before = slot.glimpse
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
-            self.pace.learn(before, slot.glimpse, now)
+            if (glimpse := slot.glimpse) is not before:
+                self.pace.learn(before, glimpse, now)
             # One that left as it was told may know more than the look before; one that crashed not.
             knows_more = slot.past.state == "stopped" and slot.ended_at >= view.looked_at
             why_idle = idle or (slot.past.why if knows_more else "")
-            hard = hard_limit(stage, self.pace.limit_of(slot.glimpse.docid))
+            hard = hard_limit(stage, self.pace.limit_of(glimpse.docid))
             seen = slot.seen(hard, fs_ok, why_idle)
             until = slot.follow(stage, seen, now)
             if slot.run is None and slot.rest.state == "starting":
@@ -260,7 +261,7 @@ class StageDrivers:
             # Its settings differ from those that drivers of another host still have.
             ended = Exit(code=LATER)
         life = slot.died(ended, self.stage, now)
-        if life and life.word == OUT_OF_TIME:
+        if life and life.word == OUT_OF_TIME and self._deadline is not None:
             self._deadline.was_too_near(life.why, time.time())
         if life and life.ended_for == HUNG and self.stage.timeout == "auto":
             self.pace.was_late(run.glimpse.docid)
@@ -320,19 +321,15 @@ class StageDrivers:
     @property
     def facts(self) -> StageFacts:
         """Return what holds of this stage."""
-        return stage_facts(
-            self.inputs.seen,
-            parting=self.parting,
-            degraded=self.degraded,
-            paused=self._context.view.controls.paused,
-            done=self.done,
-            late=self.late,
+        facts = StageFacts(
+            parting=self.parting, degraded=self.degraded, done=self.done, late=self.late
         )
+        return facts.with_inputs(self.inputs.seen, paused=self._context.view.controls.paused)
 
     @property
     def late(self) -> str:
         """Return why what a driver would begin now would not be done in time; "" while it would."""
-        if self._context.until is None:
+        if self._deadline is None:
             return ""
         has_done = self.totals.documents > 0
         return self._deadline.too_near(self.stage, self.pace, has_done, time.time())

@@ -5,7 +5,7 @@ all the same: what is paused while it is degraded gets no more drivers.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
     from watchdogd.events import Kind
@@ -110,6 +110,16 @@ class StageFacts(NamedTuple):
     # What a driver would begin now would not be done in time.
     late: str = ""
 
+    def with_inputs(self, inputs: Sequence[Queue | None], *, paused: bool) -> Self:
+        """Return these with what a look at each of its inputs shows; None: not there yet. `paused`:
+        the whole pipeline is."""
+        seen = [one for one in inputs if one is not None]
+        return self._replace(
+            paused=paused or (0 < len(seen) == len(inputs) and all(one.paused for one in seen)),
+            tripped=next((one.tripped for one in seen if one.tripped), ""),
+            quit=any(one.quit for one in seen),
+        )
+
     @property
     def word(self) -> tuple[str, str]:
         """Return the word and why; nothing while all is well."""
@@ -142,26 +152,3 @@ class StageFacts(NamedTuple):
     def _holding(self) -> list[tuple[Row, object]]:
         """Return the rows whose facts hold."""
         return [(row, fact) for row, fact in zip(ROWS, self, strict=True) if fact]
-
-
-def stage_facts(
-    inputs: Sequence[Queue | None],
-    *,
-    paused: bool,
-    done: bool,
-    degraded: str = "",
-    parting: bool = False,
-    late: str = "",
-) -> StageFacts:
-    """Put together what holds of a stage, from a look at each of its inputs; None: not there yet.
-    `paused`: the whole pipeline is."""
-    seen = [one for one in inputs if one is not None]
-    return StageFacts(
-        parting=parting,
-        degraded=degraded,
-        paused=paused or (0 < len(seen) == len(inputs) and all(one.paused for one in seen)),
-        tripped=next((one.tripped for one in seen if one.tripped), ""),
-        quit=any(one.quit for one in seen),
-        done=done,
-        late=late,
-    )

@@ -4,7 +4,6 @@ end. Instants are monotonic, and arguments."""
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 
 from queuedriver.driving.time_left import end_of, time_left
 from queuedriver.format.units import format_count
@@ -96,7 +95,7 @@ class Stages:
     @property
     def fds(self) -> list[int]:
         """Return the descriptors to poll: one is readable when a driver has come."""
-        return list(chain.from_iterable(one.templates.fds for one in self.everyone))
+        return [fd for one in self.everyone for fd in one.templates.fds]
 
     @property
     def settled(self) -> bool:

@@ -133,8 +133,7 @@ class Deadline:
     """The end of the time that the drivers of a stage have. Instants are seconds since the epoch,
     and arguments."""
 
-    def __init__(self, until: float | None) -> None:
-        # None: they have all the time there is.
+    def __init__(self, until: float) -> None:
         self._until = until
         # So many seconds were too few for a document when a driver left for that, and what it said:
         # it may know of more documents than we.
@@ -142,14 +141,11 @@ class Deadline:
 
     def was_too_near(self, why: str, now: float) -> None:
         """Take note that a driver has left as the time left was too short for a document."""
-        if self._until is not None:
-            self._too_few, self._why = time_left(self._until, now), why
+        self._too_few, self._why = time_left(self._until, now), why
 
     def too_near(self, stage: Stage, pace: Throughput, has_done: bool, now: float) -> str:
         """Return why what a driver would begin now would not be done in time; "" while it would.
         `has_done`: the documents that the pace tells of are those of this watchdog's drivers."""
-        if self._until is None:
-            return ""
         if time_left(self._until, now) <= self._too_few:
             return self._why
         timeout = None if stage.timeout == "auto" else stage.timeout

@@ -27,7 +27,7 @@ from watchdogd.operators.history import read as read_history
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_controls
 from watchdogd.pipeline.model import Stage
 from watchdogd.report import SHARES, DriverReport, StageReport
-from watchdogd.stage_words import stage_facts
+from watchdogd.stage_words import StageFacts
 
 if TYPE_CHECKING:
     from watchdogd.slurm.ledger import Facts
@@ -291,14 +291,12 @@ def _stage(
     done = 0 < len(looks) == len(seen) and all(queue.done for queue in seen)
     # What is known from the watchdogs alone.
     told = {one.state: one.why for one in reports}
-    facts = stage_facts(
-        looks,
+    facts = StageFacts(
         degraded=told.get("degraded", ""),
-        paused=controls.paused,
         done="done" in told or (done and not counts.unfinished),
         # Who has no end, or a later one, may begin more.
         late=told["late"] if [*told] == ["late"] else "",
-    )
+    ).with_inputs(looks, paused=controls.paused)
     state, why = next(filter(any, told.items()), ("", "")) if chosen.hung else facts.word
     living = sum(1 for one in own if one.pid)
     numbers = {share: sum(getattr(one, share) for one in own) for share in SHARES}

@@ -46,23 +46,14 @@ def spread_pause(pipeline: Pipeline, seen: Mapping[str, QueueSeen], *, paused: b
     for name in pipeline.inputs:
         if name not in seen or seen[name].paused == paused:
             continue
-        directory = Directory.open(pipeline.path(name))
-        try:
-            if paused:
-                changed |= _pause(directory)
-            elif _is_ours(directory):
-                changed |= directory.remove(names.PAUSE)
-        finally:
-            directory.close()
+        with closing(Directory.open(pipeline.path(name))) as directory:
+            if not paused:
+                changed |= _is_ours(directory) and directory.remove(names.PAUSE)
+                continue
+            with suppress(FileExistsError):
+                directory.write_first(names.PAUSE, control.MARK)
+                changed = True
     return changed
-
-
-def _pause(queue: Directory) -> bool:
-    try:
-        queue.write_first(names.PAUSE, control.MARK)
-    except FileExistsError:
-        return False
-    return True
 
 
 def _is_ours(queue: Directory) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from watchdogd.helper_messages import QueueSeen
-from watchdogd.stage_words import ROWS, Row, StageFacts, stage_facts
+from watchdogd.stage_words import ROWS, Row, StageFacts
 
 PAGE = Path(__file__).parents[3] / "docs/states.rst"
 
@@ -42,8 +42,8 @@ TRIPPED = QueueSeen(tripped="stopped by itself: no such file")
 def test_stage_has_the_word_of_the_first_that_holds(
     inputs: list[QueueSeen | None], more: dict[str, Any], word: tuple[str, str]
 ) -> None:
-    usual: dict[str, Any] = {"paused": False, "done": False}
-    assert stage_facts(inputs, **(usual | more)).word == word
+    paused, facts = "paused" in more, {key: more[key] for key in more if key != "paused"}
+    assert StageFacts(**facts).with_inputs(inputs, paused=paused).word == word
 
 
 WORDS = [row.word for row in ROWS]
