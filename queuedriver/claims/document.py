@@ -230,11 +230,6 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
             while (one := limits.run(_advance, iterator)) is not _END:
                 self._take_one(one)
 
-    @property
-    def wanted(self) -> bool:
-        """Return whether there is an output queue at all."""
-        return bool(self.targets)
-
     def reserve(
         self, docid: str | None = None, queue: str | None = None, ext: str | None = None
     ) -> str:
@@ -328,7 +323,8 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
                     raise trouble(error, f"moving {path}") from None
                 raise
         else:
-            self._write(bytes(data), noted)
+            with self._ours():
+                self.targets[noted.queue].directory.write_new(noted.writing, bytes(data))
 
     def _note(self, docid: str | None, queue: str | None, ext: str | None) -> Written:
         """Choose the names of an output and remember them, before anything is made."""
@@ -359,10 +355,6 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
                 return index
         known = ", ".join(target.name for target in self.targets) or "none"
         raise _failed(f"there is no output queue {queue!r}; the driver was given: {known}")
-
-    def _write(self, data: bytes, noted: Written) -> None:
-        with self._ours():
-            self.targets[noted.queue].directory.write_new(noted.writing, data)
 
     @contextmanager
     def _ours(self) -> Iterator[None]:

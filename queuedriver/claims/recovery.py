@@ -44,7 +44,7 @@ from queuedriver.claims.liveness import (
     registration_name,
 )
 from queuedriver.disk.processes import HIDDEN, kill_marked, process_ticks
-from queuedriver.disk.runtime import KilledFor, forget_stacks, read_ending, waited_for_files
+from queuedriver.disk.runtime import forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular, OutputMissing
 from queuedriver.format import names
 from queuedriver.format.records import LEASE, Failure, Registration
@@ -143,7 +143,12 @@ class Recoverer:
         self._clean_up(dead, unknown)
         if claimed is None:
             self.forget_ended()
-            self._sweep_now_and_then()
+            if self._clock() >= self._sweep_at:
+                # A driver may run for months, and whoever waits for its outputs to end waits for
+                # what it left late.
+                self._sweep_at = self._clock() + SWEEP_EVERY
+                others = [target.directory for target in self._queue.targets]
+                sweep(self._queue.directory, [*others, *filter(None, [self._queue.archive])])
         return recovered
 
     def forget_ended(self) -> None:
@@ -156,15 +161,6 @@ class Recoverer:
         """Move our own outputs aside, after trouble, that were made though we were told that they
         were not, or left though we removed them: while they are there, a queue is not drained."""
         self._set_aside({self._us})
-
-    def _sweep_now_and_then(self) -> None:
-        """Sweep if it is time: a driver may run for months, and whoever waits for its outputs to
-        end waits for what it left late."""
-        if self._clock() >= self._sweep_at:
-            self._sweep_at = self._clock() + SWEEP_EVERY
-            queue = self._queue
-            others = [target.directory for target in queue.targets]
-            sweep(queue.directory, [*others, *([queue.archive] if queue.archive else [])])
 
     # Claims
 
@@ -242,14 +238,8 @@ class Recoverer:
         if how == "release":
             return give_back(claim, message) != "revoked"
         failure = Failure(cause=cause, message=message)
-        if ending:
-            failure = Failure(
-                cause=ending.cause,
-                message=ending.message or message,
-                exit_code=ending.exit_code,
-                signal=ending.signal,
-                stacks=ending.stacks,
-            )
+        if ending is not None:
+            failure = msgspec.structs.replace(ending, message=ending.message or message)
         doubted = how == "strike"
         fate = charge(claim, failure, self._clock(), owner.host, doubted=doubted)
         return fate != "revoked"
@@ -332,7 +322,7 @@ def _life_of(owner: Owner) -> Life:
     return owner.id, owner.registration.salt if owner.registration is not None else ""
 
 
-def _ending(owner: Owner) -> KilledFor | None:
+def _ending(owner: Owner) -> Failure | None:
     """Return how a driver of this host ended, where somebody has noted it. Who might have is gone,
     too? What ended both was no document. None when nobody knows."""
     registration = owner.registration
@@ -343,10 +333,10 @@ def _ending(owner: Owner) -> KilledFor | None:
     pid, since = registration.supervisor, registration.supervisor_ticks
     if not (owner.here and pid) or process_ticks(pid) in (since, HIDDEN):
         return None
-    return KilledFor("ended", "the driver ended together with its watchdog", None)
+    return Failure(cause="ended", message="the driver ended together with its watchdog")
 
 
-def _cause(owner: Owner, ending: KilledFor | None, *, newest: bool) -> str:
+def _cause(owner: Owner, ending: Failure | None, *, newest: bool) -> str:
     """Return why a claim is taken back: a key of the table."""
     verdict, registration = owner.verdict, owner.registration
     if registration is not None and registration.broker:

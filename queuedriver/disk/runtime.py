@@ -15,10 +15,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import ConfigError
+from queuedriver.format.records import Failure
 
 # The stacks of a driver with many threads.
 _MAX_STACKS = 1 << 20
@@ -58,18 +59,6 @@ def _temporary() -> str:
 
 
 EndedFor = Literal["hung", "memory", "ended"]
-
-
-class KilledFor(NamedTuple):
-    """Why a driver ended: it hung, took too much memory, crashed, or for no fault of its
-    document."""
-
-    cause: EndedFor | Literal["crashed"]
-    message: str
-    stacks: str | None
-    # How it ended by itself; the name of the signal.
-    exit_code: int | None = None
-    signal: str | None = None
 
 
 @contextmanager
@@ -114,9 +103,9 @@ def forget_stacks(path: str) -> None:
         os.unlink(_checked(path))
 
 
-def read_ending(path: str) -> KilledFor | None:
-    """Return how a driver of this host was ended, or ended by itself where that was noted; None
-    when nobody knows."""
+def read_ending(path: str) -> Failure | None:
+    """Return what ended a driver of this host, or how it ended by itself where that was noted: it
+    hung, took too much memory, crashed, or for no fault of its document; None when nobody knows."""
     try:
         with Directory.open(os.path.dirname(_checked(path))) as directory:
             text = directory.read(os.path.basename(path), _MAX_STACKS).decode(errors="replace")
@@ -131,17 +120,17 @@ def read_ending(path: str) -> KilledFor | None:
     # The first reason stands: what came later only saw to it.
     cause, _, message = said[0].partition(": ") if said else ("hung", "", "")
     if cause not in ("hung", "memory", "ended"):
-        return KilledFor("hung", "", stacks or None)
-    return KilledFor(cause, message, stacks or None)  # type: ignore[arg-type]
+        cause, message = "hung", ""
+    return Failure(cause=cause, message=message, stacks=stacks or None)
 
 
-def _crash(how: str) -> KilledFor:
+def _crash(how: str) -> Failure:
     code = how.removeprefix(_EXIT)
     if code != how and code.isdecimal():
         words = f"the driver's process ended with {how} while it had the document"
-        return KilledFor("crashed", words, None, exit_code=int(code))
+        return Failure(cause="crashed", message=words, exit_code=int(code))
     words = f"the driver's process was ended by {how} while it had the document"
-    return KilledFor("crashed", words, None, signal=how)
+    return Failure(cause="crashed", message=words, signal=how)
 
 
 def waited_for_files(path: str, stacks: str) -> bool:

@@ -41,17 +41,9 @@ _COUNTED = struct.Struct("<QQQQQQQ")
 # How long documents waited and took, and why they failed.
 _MEASURED = struct.Struct(f"<{NUMBERS}Q")
 _PARTS = (_SIGNED, _SAID, _READY, _LEFT, _DUMP, _BEGAN, _COUNTED, _MEASURED)
-(
-    _SIGNED_AT,
-    _SAID_AT,
-    _READY_AT,
-    _LEFT_AT,
-    _DUMP_AT,
-    _BEGAN_AT,
-    _COUNTED_AT,
-    _MEASURED_AT,
-    _,
-) = itertools.accumulate((one.size for one in _PARTS), initial=len(_MAGIC))
+_WHOLE = struct.Struct("<" + "".join(one.format[1:] for one in _PARTS))
+_offsets = itertools.accumulate((one.size for one in _PARTS[:-1]), initial=len(_MAGIC))
+_SIGNED_AT, _SAID_AT, _READY_AT, _LEFT_AT, _DUMP_AT, _BEGAN_AT, _COUNTED_AT, _MEASURED_AT = _offsets
 # Since when a document is at hand, by itself and with the numbers that follow: those which change
 # with each document, and all.
 _CLOCK = struct.Struct("<d")
@@ -214,12 +206,9 @@ class Board:
 
 
 def _glimpse_of(data: bytes) -> Glimpse:
-    pid, ticks, shared = _SIGNED.unpack_from(data, _SIGNED_AT)
-    state, why = _SAID.unpack_from(data, _SAID_AT)
-    (ready_at,) = _READY.unpack_from(data, _READY_AT)
-    word, exit_code = _LEFT.unpack_from(data, _LEFT_AT)
-    (dump,) = _DUMP.unpack_from(data, _DUMP_AT)
-    docid, began_at = _BEGAN.unpack_from(data, _BEGAN_AT)
+    pid, ticks, shared, state, why, ready_at, word, exit_code, dump, docid, began_at, *counted = (
+        _WHOLE.unpack_from(data, len(_MAGIC))
+    )
     return Glimpse(
         pid,
         ticks,
@@ -233,8 +222,8 @@ def _glimpse_of(data: bytes) -> Glimpse:
         docid.decode("utf-8", "surrogateescape") if began_at else "",
         began_at,
         bool(docid),
-        Totals(*_COUNTED.unpack_from(data, _COUNTED_AT)),
-        Counted.of(_MEASURED.unpack_from(data, _MEASURED_AT)),
+        Totals(*counted[: len(Totals._fields)]),
+        Counted.of(counted[len(Totals._fields) :]),
     )
 
 
@@ -383,14 +372,8 @@ class Tally:
     def counters(self, seconds: float = 0.0, more: int = 0) -> Counters:
         """Return them as a registration has them, in milliseconds; with so many more documents, and
         seconds of work on them, that are not booked yet."""
-        totals = self.totals
-        return Counters(
-            work=totals.work // 1_000_000 + int(seconds * 1e3),
-            wait=totals.wait // 1_000_000,
-            block=totals.block // 1_000_000,
-            overhead=totals.overhead // 1_000_000,
-            documents=totals.documents + more,
-            failed=totals.failed,
-            discarded=totals.discarded,
-            lost_races=self.lost_races,
-        )
+        work, documents, *spent, failed, discarded = self.totals
+        spent = [nanoseconds // 1_000_000 for nanoseconds in (work + int(seconds * 1e9), *spent)]
+        work, wait, block, overhead = spent
+        counts = documents + more, failed, discarded, self.lost_races
+        return Counters(work, wait, block, overhead, *counts)

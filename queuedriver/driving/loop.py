@@ -122,11 +122,6 @@ class Loop:
         """Return how many outputs have become visible."""
         return sum(queue.published + len(queue.handed_over) for queue in self.queues)
 
-    @property
-    def paused(self) -> bool:
-        """Return whether all inputs are paused."""
-        return not self.unpaused
-
     # Look
 
     def look(self) -> None:
@@ -177,7 +172,7 @@ class Loop:
         self.look_at = 0.0
 
     def _may_work(self) -> bool:
-        return not (self.wish()[0] or self.trouble or self.paused)
+        return not (self.wish()[0] or self.trouble or not self.unpaused)
 
     def counters(self) -> Counters:
         """Return the counters with what was handed over a moment ago; from any thread."""
@@ -222,7 +217,7 @@ class Loop:
             empty_for=min(queue.waiting.empty_for(now) for queue in self.queues),
             done=self._done and all_go,
             linger=self.options.linger,
-            paused=self.paused,
+            paused=not self.unpaused,
             tripped=trip.words(self.queues[0].path, trial_at + self.clocks) if trip else "",
             trial_in=trial_at - now,
             holding=self.breaker.holds,

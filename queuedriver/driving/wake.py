@@ -45,10 +45,6 @@ _LONGEST = 86_400_000
 _SIGNALS = signal.valid_signals()
 
 
-def _every(name: str) -> bool:
-    return True
-
-
 class Waker:
     """Sleeps over some directories. `interesting` tells which new names are worth waking for; it
     is called in watchdog's thread and must be pure.
@@ -59,7 +55,7 @@ class Waker:
         paths: Sequence[str],
         poll: bool,
         wake_fd: int,
-        interesting: Callable[[str], bool] = _every,
+        interesting: Callable[[str], bool],
     ) -> None:
         self.paths = tuple(paths)
         # When it is worth asking for hints again, where there are none; 0 while nothing is known to

@@ -34,6 +34,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     archive: str | None = None
     durable: bool = False
 
+    def __post_init__(self) -> None:
+        if any("\0" in path for path in (*self.outputs, self.archive or "")):
+            raise ValueError("a path in it has a NUL")
+
 
 class Publication(NamedTuple):
     """The names under which outputs become visible."""
@@ -77,7 +81,7 @@ def check_publish(template: str) -> str:
 def load(private: "Directory", queue: str) -> Settings | None:
     """Return the settings of a queue; None before its first driver."""
     try:
-        return _checked(decode(private.read(FILE), Settings))
+        return decode(private.read(FILE), Settings)
     except FileNotFoundError:
         return None
     except (NotRegular, msgspec.DecodeError) as error:
@@ -107,12 +111,6 @@ def relative(path: str, queue: str) -> str:
 def resolve(queue: str, path: str) -> str:
     """Return where a path of the settings of a queue leads, however the queue was named."""
     return os.path.normpath(os.path.join(os.path.realpath(queue), path))
-
-
-def _checked(settings: Settings) -> Settings:
-    if any("\0" in path for path in (*settings.outputs, settings.archive or "")):
-        raise msgspec.ValidationError("a path in it has a NUL")
-    return settings
 
 
 def save(private: "Directory", settings: Settings) -> None:

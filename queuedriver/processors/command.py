@@ -103,7 +103,7 @@ class CommandProcessor(Program):
                 values["input"] = document.path
             else:
                 opened.callback(os.close, stdin := document.descriptor())
-            if not paths and outputs.wanted:
+            if not paths and outputs.targets:
                 opened.callback(os.close, stdout := outputs.open_reserved())
             arguments = template.fill(values)
             with self.spawn(arguments, stdin, stdout, stderr.writer) as child:

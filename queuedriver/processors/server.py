@@ -63,7 +63,7 @@ class ServerProcessor(Program):
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         if (reason := limits.reason()) is not None:
             raise Interrupted(reason)
-        path = outputs.reserve() if outputs.wanted else None
+        path = outputs.reserve() if outputs.targets else None
         line = question(document.docid, document.attempt, document.path, path)
         server, answer = self._ask(line, document.docid, limits)
         if answer.later is not None:

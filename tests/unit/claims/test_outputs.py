@@ -162,7 +162,6 @@ def test_a_bad_answer_fails_its_document_with_words_and_leaves_nothing(
 @pytest.mark.parametrize("answer", [b"x", "x", [b"x"], Path("x")])
 def test_an_output_that_can_go_nowhere_is_no_documents_fault(limits: Limits, answer: Any) -> None:
     outputs = Outputs("doc", TOKEN, ())
-    assert not outputs.wanted
     outputs.take(None, limits)
     outputs.take([], limits)
     with pytest.raises(ConfigError, match="nowhere to put it"):

@@ -13,7 +13,6 @@ import pytest
 
 from queuedriver.disk.filesystem import copy_all
 from queuedriver.disk.runtime import (
-    KilledFor,
     note_crash,
     note_ending,
     read_ending,
@@ -21,6 +20,7 @@ from queuedriver.disk.runtime import (
     unnote_ending,
     waited_for_files,
 )
+from queuedriver.format.records import Failure
 
 
 class Waiting:
@@ -51,6 +51,10 @@ class Waiting:
         os.close(self._writer)
         self._thread.join()
         os.close(self.source)
+
+
+def found(cause: str, message: str, stacks: str) -> Failure:
+    return Failure(cause=cause, message=message, stacks=stacks)
 
 
 def ours(source: int) -> None:
@@ -115,7 +119,9 @@ def test_a_driver_that_nobody_ended_left_nothing(dump: FileIO) -> None:
 
 def test_stacks_of_its_own_hard_limit_say_that_the_driver_hung(dump: FileIO) -> None:
     dump.write(b"Timeout (0:00:40)!\nThread 1:\n  in process\n")
-    expected = KilledFor("hung", "", "Timeout (0:00:40)!\nThread 1:\n  in process")
+    expected = Failure(
+        cause="hung", message="", stacks="Timeout (0:00:40)!\nThread 1:\n  in process"
+    )
     assert read_ending(name_of(dump)) == expected
 
 
@@ -131,14 +137,18 @@ def test_driver_that_went_on_after_all_is_not_said_to_have_hung(dump: FileIO) ->
     assert read_ending(name_of(dump)) is None
     # What it writes later is at the beginning again.
     dump.write(b"Timeout (0:00:40)!\n")
-    assert read_ending(name_of(dump)) == KilledFor("hung", "", "Timeout (0:00:40)!")
+    assert read_ending(name_of(dump)) == Failure(
+        cause="hung", message="", stacks="Timeout (0:00:40)!"
+    )
 
 
 def test_whoever_ends_a_driver_can_say_why_and_the_first_reason_stands(dump: FileIO) -> None:
     note_ending(name_of(dump), "memory", "3 GB of 2 GB\nand more")
     dump.write(b"Thread 1:\n  in process\n")
     note_ending(name_of(dump), "ended", "to be sure")
-    expected = KilledFor("memory", "3 GB of 2 GB and more", "Thread 1:\n  in process")
+    expected = Failure(
+        cause="memory", message="3 GB of 2 GB and more", stacks="Thread 1:\n  in process"
+    )
     assert read_ending(name_of(dump)) == expected
 
 
@@ -153,17 +163,19 @@ def test_how_a_driver_ended_by_itself_is_known_to_whoever_recovers_what_it_left(
     dump: FileIO, code: int | None, signal: str, how: str
 ) -> None:
     note_crash(name_of(dump), code, signal)
-    expected = KilledFor("crashed", how, None, code, signal or None)
+    expected = Failure(cause="crashed", message=how, exit_code=code, signal=signal or None)
     assert read_ending(name_of(dump)) == expected
     # That it was ended for a reason says more.
     note_ending(name_of(dump), "memory", "too much")
-    assert read_ending(name_of(dump)) == KilledFor("memory", "too much", None)
+    assert read_ending(name_of(dump)) == Failure(cause="memory", message="too much")
 
 
 def test_crash_by_its_own_hard_limit_is_one_of_a_driver_that_hung(dump: FileIO) -> None:
     dump.write(b"Timeout (0:00:40)!\n")
     note_crash(name_of(dump), 1, "")
-    assert read_ending(name_of(dump)) == KilledFor("hung", "", "Timeout (0:00:40)!")
+    assert read_ending(name_of(dump)) == Failure(
+        cause="hung", message="", stacks="Timeout (0:00:40)!"
+    )
 
 
 def test_stacks_are_found_by_whoever_has_another_environment(
@@ -172,7 +184,7 @@ def test_stacks_are_found_by_whoever_has_another_environment(
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     note_ending(name_of(dump), "ended", "it was stopped")
-    assert read_ending(name_of(dump)) == KilledFor("ended", "it was stopped", None)
+    assert read_ending(name_of(dump)) == Failure(cause="ended", message="it was stopped")
     copied = tmp_path / "of-nobody"
     copied.mkdir()
     elsewhere = str(shutil.copy(name_of(dump), copied))

@@ -36,7 +36,7 @@ def queue(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def waker(queue: Path) -> Iterator[Waker]:
-    made = Waker([str(queue)], poll=False, wake_fd=-1)
+    made = Waker([str(queue)], poll=False, wake_fd=-1, interesting=bool)
     yield made
     made.close()
 
@@ -151,7 +151,7 @@ def test_what_came_between_arming_and_waiting_is_not_lost(queue: Path, waker: Wa
 def test_each_of_several_directories_is_watched(tmp_path: Path, queue: Path) -> None:
     other = tmp_path / "urgent"
     other.mkdir()
-    waker = Waker([str(queue), str(other)], poll=False, wake_fd=-1)
+    waker = Waker([str(queue), str(other)], poll=False, wake_fd=-1, interesting=bool)
     try:
         for directory in (other, queue):
             waker.arm()
@@ -184,7 +184,7 @@ def test_arming_twice_is_arming_once(queue: Path, waker: Waker) -> None:
 
 def test_a_signal_wakes_and_goes_before_a_hint(queue: Path) -> None:
     read, write = os.pipe()
-    waker = Waker([str(queue)], poll=False, wake_fd=read)
+    waker = Waker([str(queue)], poll=False, wake_fd=read, interesting=bool)
     try:
         assert waker.wait(0) == "timeout"
         os.write(write, b"!")
@@ -231,7 +231,7 @@ def test_the_threads_of_a_waker_leave_signals_to_the_main_thread(waker: Waker) -
 
 def test_no_thread_and_no_descriptor_is_left_after_close(queue: Path) -> None:
     threads, open_files = threading.active_count(), descriptors()
-    waker = Waker([str(queue)], poll=False, wake_fd=-1)
+    waker = Waker([str(queue)], poll=False, wake_fd=-1, interesting=bool)
     waker.arm()
     assert threading.active_count() > threads
     waker.close()
@@ -292,7 +292,7 @@ def test_a_directory_that_was_replaced_unseen_is_watched_when_armed_again(
 
 def test_a_directory_that_is_not_there_is_polled(tmp_path: Path) -> None:
     threads, open_files = threading.active_count(), descriptors()
-    waker = Waker([str(tmp_path / "nowhere")], poll=False, wake_fd=-1)
+    waker = Waker([str(tmp_path / "nowhere")], poll=False, wake_fd=-1, interesting=bool)
     waker.arm()
     assert not waker.hinted
     assert waker.wait(0.01) == "timeout"
@@ -305,7 +305,7 @@ def test_one_of_several_directories_missing_leaves_no_watch_behind(queue: Path) 
     # The parent decides the kind of file system; the second path vanishes after that was asked.
     gone = queue.parent / "gone"
     gone.mkdir()
-    waker = Waker([str(queue), str(gone)], poll=False, wake_fd=-1)
+    waker = Waker([str(queue), str(gone)], poll=False, wake_fd=-1, interesting=bool)
     waker.arm()
     waker.disarm()
     gone.rmdir()
@@ -316,13 +316,13 @@ def test_one_of_several_directories_missing_leaves_no_watch_behind(queue: Path) 
 
 
 def test_a_file_system_not_known_to_be_local_is_polled() -> None:
-    waker = Waker(["/proc/self"], poll=False, wake_fd=-1)
+    waker = Waker(["/proc/self"], poll=False, wake_fd=-1, interesting=bool)
     waker.arm()
     assert not waker.hinted
 
 
 def test_out_of_descriptors_is_polled_and_not_asked_again_at_once(queue: Path) -> None:
-    waker = Waker([str(queue)], poll=False, wake_fd=-1)
+    waker = Waker([str(queue)], poll=False, wake_fd=-1, interesting=bool)
     # Import first: an import needs a descriptor itself.
     waker.arm()
     waker.close()
@@ -352,7 +352,7 @@ def test_out_of_descriptors_is_polled_and_not_asked_again_at_once(queue: Path) -
 def test_who_only_polls_does_not_load_watchdog() -> None:
     code = (
         "import sys; from queuedriver.driving.wake import Waker; "
-        "waker = Waker(['/tmp'], poll=True, wake_fd=-1); waker.arm(); "
+        "waker = Waker(['/tmp'], poll=True, wake_fd=-1, interesting=bool); waker.arm(); "
         "assert not waker.hinted and waker.loaded and waker.wait(0.01) == 'timeout'; "
         "assert 'watchdog' not in sys.modules"
     )
