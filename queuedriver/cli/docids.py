@@ -4,12 +4,9 @@ import fnmatch
 from collections.abc import Collection, Iterable, Sequence
 
 from queuedriver.cli.arguments import lines_of
-from queuedriver.disk.journal import journal_path
-from queuedriver.errors import BadArgument, NotFound
+from queuedriver.errors import BadArgument
 from queuedriver.format import names
-from queuedriver.operating.document_view import docid_of
-from queuedriver.operating.history import read_extended
-from queuedriver.operating.queue import Queue
+from queuedriver.operating.document_view import docid_of, with_extension
 
 
 def meant(given: Sequence[str] | None) -> list[str]:
@@ -37,29 +34,10 @@ def matching(given: Iterable[str], known: Collection[str]) -> list[str]:
     for one in given:
         matched = [one] if one in known else fnmatch.filter(known, one)
         # What nothing matches is named as it was written.
-        found |= dict.fromkeys(matched or [_extended(one, known) or one])
+        found |= dict.fromkeys(matched or [with_extension(one, known) or one])
     return list(found)
 
 
 def by_glob(given: Sequence[str] | None, chosen: Collection[str]) -> bool:
     """Return whether any of what was chosen was not named one by one."""
     return any(one not in chosen and set(one) & set("*?[") for one in given or ())
-
-
-def extended(queue: Queue, docid: str) -> str:
-    """Return the docid that is this one with an extension, in the queue, discarded or in its
-    journal; "" when there is none."""
-    found = {item.docid for _, item in queue.items()} | set(queue.each_discarded())
-    if longer := _extended(docid, found):
-        return longer
-    journal = journal_path(queue.path)
-    return _extended(docid, {event.docid for event in read_extended(journal, docid).events})
-
-
-def _extended(docid: str, known: Iterable[str]) -> str:
-    """Return the one docid that is this one with an extension; NotFound when there are several."""
-    found = sorted(one for one in known if docid and one.startswith(f"{docid}."))
-    if len(found) > 1:
-        shown = ", ".join(map(repr, found[:3])) + (", …" if len(found) > 3 else "")
-        raise NotFound(f"no document {docid!r}; which of {len(found)} is meant: {shown}?")
-    return found[0] if found else ""

@@ -7,14 +7,20 @@ from contextlib import contextmanager
 
 from queuedriver.cli import say, showing
 from queuedriver.cli.arguments import AS_JSON, QUEUE, warn_of_trip
-from queuedriver.cli.docids import extended
 from queuedriver.cli.render import escape_name, paint_for, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.event import describe
 from queuedriver.format.units import format_count
 from queuedriver.operating import document_view
-from queuedriver.operating.document_view import DocumentView, docid_of, explain, gather, list_places
+from queuedriver.operating.document_view import (
+    DocumentView,
+    docid_of,
+    explain,
+    extended,
+    gather,
+    list_places,
+)
 from queuedriver.operating.history import Reading
 from queuedriver.operating.queue import Queue
 

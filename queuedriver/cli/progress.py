@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Self
 
 from queuedriver.cli import say
-from queuedriver.cli.render import escape_name, rate, redraw
+from queuedriver.cli.render import escape_name, redraw
 from queuedriver.driving.driver import Driver, Progress
 from queuedriver.driving.limits import QUIT_FILE
 from queuedriver.errors import QueueError
-from queuedriver.format.units import format_count, format_duration
+from queuedriver.format.units import format_count, format_duration, format_rate
 from queuedriver.operating.queue import Queue
 
 # How soon a Ctrl-C is answered.
@@ -68,7 +68,7 @@ class Narrator:
         if left is not None:
             words.append(f"{left:,} left")
             if pace := self._pace():
-                words.append(f"{rate(pace)}, ETA {format_duration(left / pace)}")
+                words.append(f"{format_rate(pace)}, ETA {format_duration(left / pace)}")
         if progress.why and progress.state != "busy":
             words.append(escape_name(progress.why))
         return ", ".join(words)

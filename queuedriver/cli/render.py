@@ -11,12 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TextIO
 
-import msgspec
+from queuedriver.format.records import json_text
+from queuedriver.format.units import visible
 
-from queuedriver.format.units import format_duration, visible
-
-# What `--json` documents are; raised when a field changes its meaning or goes.
-VERSION = 1
 _GAP = "  "
 _ELLIPSIS = "…"
 _CLEAR = "\r\033[K"
@@ -150,20 +147,6 @@ def shares(work: int, wait: int, block: int, overhead: int) -> tuple[str, ...]:
     return tuple(f"{part / total:.0%}" if total else "" for part in parts)
 
 
-def rate(documents: float) -> str:
-    """Return documents per second; slow work is counted by the hour, as people would."""
-    if not documents:
-        return ""
-    return f"{documents:.1f}/s" if documents >= 0.1 else f"{documents * 3600:.1f}/h"
-
-
-def eta(waiting: int, seconds: float | None) -> str:
-    """Return when what waits will be done."""
-    if not waiting:
-        return ""
-    return "unknown" if seconds is None else format_duration(seconds)
-
-
 def redraw(line: str = "") -> None:
     """Let a line stand on the terminal where the last one stood; without one, nothing."""
     shown = shorten(line, size_of_terminal().columns - 1)
@@ -173,9 +156,5 @@ def redraw(line: str = "") -> None:
 
 
 def write_json(document: dict[str, object], indent: int | None = 2) -> None:
-    """Print a result for programs, on a line of its own without `indent`. ASCII, so every name in
-    it is exact."""
-    import json
-
-    whole = {"version": VERSION, **document}
-    print(json.dumps(whole, indent=indent, default=msgspec.to_builtins))
+    """Print a result for programs, on a line of its own without `indent`."""
+    print(json_text(document, indent))

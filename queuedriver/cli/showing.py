@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from queuedriver.cli.render import Paint, escape, escape_name
 from queuedriver.format import names
 from queuedriver.format.records import Attempt, Failure
@@ -79,18 +77,11 @@ def as_json(seen: DocumentView, sentence: str) -> dict[str, object]:
         "queue": seen.around.queue,
         "at": seen.around.at,
         "why": sentence,
-        "places": [place_as_json(place) for place in seen.places],
+        "places": [place.as_json() for place in seen.places],
         "found": list(seen.found),
         "attempts": _attempts(seen),
         "report": seen.report,
     }
-
-
-def place_as_json(place: Place) -> dict[str, object]:
-    """Return a file of a document for programs, without its report."""
-    plain: dict[str, object] = msgspec.to_builtins(place)
-    del plain["report"]
-    return plain
 
 
 def lines(seen: DocumentView, sentence: str, paint: Paint) -> Iterator[str]:

@@ -11,8 +11,15 @@ import msgspec
 from queuedriver.claims.liveness import Observer, host_id
 from queuedriver.cli import render
 from queuedriver.cli.arguments import AS_JSON, QUEUES
-from queuedriver.cli.render import SHARES, Paint, escape_name, rate, table
-from queuedriver.format.units import format_count, format_duration, format_instant, format_size
+from queuedriver.cli.render import SHARES, Paint, escape_name, table
+from queuedriver.format.units import (
+    format_count,
+    format_duration,
+    format_eta,
+    format_instant,
+    format_rate,
+    format_size,
+)
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
 
@@ -88,8 +95,8 @@ def _row(seen: QueueView) -> tuple[str, ...]:
         " ".join([*words, "TRIPPED"] if seen.tripped else words),
         *(f"{number:,}" for number in (*numbers, counts.discarded)),
         str(len(seen.living)),
-        rate(seen.rate),
-        render.eta(seen.counts.waiting, seen.eta),
+        format_rate(seen.rate),
+        format_eta(seen.counts.waiting, seen.eta),
     )
 
 
@@ -134,7 +141,7 @@ def _counts(seen: QueueView, paint: Paint) -> str:
 
 def _pace(seen: QueueView) -> str:
     waiting = format_count(seen.counts.waiting, "document")
-    pace = f"{rate(seen.rate)} over the last minute"
+    pace = f"{format_rate(seen.rate)} over the last minute"
     if not seen.living:
         notice = f"; {escape_name(seen.notice)}" if seen.notice else ""
         return f"no driver is alive; {waiting} to do{notice}"
@@ -189,7 +196,7 @@ def _driver(view: DriverView, now: float) -> tuple[str, ...]:
         _at_hand(view),
         f"{counters.documents:,}" if view.registration is not None else "",
         *render.shares(counters.work, counters.wait, counters.block, counters.overhead),
-        rate(view.rate),
+        format_rate(view.rate),
         "" if view.memory is None else format_size(view.memory),
     )
 

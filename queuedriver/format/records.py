@@ -1,6 +1,7 @@
 """JSON that anybody may have written: attempts at a document, its report, the plan of a claim, a
 driver's registration; read and written. Pure, but for `read_record`."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -16,6 +17,9 @@ MAX_RECORD = 64 << 20
 # Seconds of silence for which a driver of another host is taken for alive: 60 s for the slowest
 # attribute cache, and four beats missed.
 LEASE = 180.0
+
+# What documents for programs are; raised when a field changes its meaning or goes.
+VERSION = 1
 
 _Kind = TypeVar("_Kind")
 _decoders: "dict[type[Any], msgspec.json.Decoder[Any]]" = {}
@@ -180,6 +184,14 @@ def encode(record: msgspec.Struct) -> bytes:
         return msgspec.json.encode(record)
     except UnicodeEncodeError:
         return msgspec.json.encode(encodable(msgspec.to_builtins(record)))
+
+
+def json_text(document: Mapping[str, object], indent: int | None = 2) -> str:
+    """Return a document for programs. ASCII, so every name in it is exact."""
+    # Late: what is stored is written by msgspec.
+    import json
+
+    return json.dumps({"version": VERSION, **document}, indent=indent, default=msgspec.to_builtins)
 
 
 def encodable(value: Any) -> Any:

@@ -210,3 +210,17 @@ def format_size(size: int) -> str:
 def format_count(count: int, noun: str, plural: str | None = None) -> str:
     """Return a number and its noun: "1 document", "20,000 documents"."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def format_rate(documents: float) -> str:
+    """Return documents per second; slow work is counted by the hour, as people would."""
+    if not documents:
+        return ""
+    return f"{documents:.1f}/s" if documents >= 0.1 else f"{documents * 3600:.1f}/h"
+
+
+def format_eta(waiting: int, seconds: float | None) -> str:
+    """Return when what waits will be done."""
+    if not waiting:
+        return ""
+    return "unknown" if seconds is None else format_duration(seconds)

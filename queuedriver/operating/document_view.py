@@ -15,13 +15,13 @@ import msgspec
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.disk.journal import journal_path
-from queuedriver.errors import BadDocid, leads_nowhere
+from queuedriver.errors import BadDocid, NotFound, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.records import LEASE, Attempt, Failure, Report
 from queuedriver.format.settings import Publication, Settings
 from queuedriver.format.units import first_line, format_count, format_duration, format_instant
-from queuedriver.operating.history import Reading, read_history
+from queuedriver.operating.history import Reading, read_extended, read_history
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
 
@@ -66,6 +66,12 @@ class Place(msgspec.Struct, frozen=True):
     def waits(self, now: float) -> bool:
         """Return whether it may be tried."""
         return names.Item(self.docid, self.state, due=self.due).waits(now)
+
+    def as_json(self) -> dict[str, object]:
+        """Return it for programs, without its report."""
+        plain: dict[str, object] = msgspec.to_builtins(self)
+        del plain["report"]
+        return plain
 
 
 class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +134,25 @@ def docid_of(text: str) -> str:
     name = os.path.basename(text)
     item = names.parse(name)
     return item.docid if item is not None else name
+
+
+def extended(queue: Queue, docid: str) -> str:
+    """Return the docid that is this one with an extension, in the queue, discarded or in its
+    journal; "" when there is none."""
+    found = {item.docid for _, item in queue.items()} | set(queue.each_discarded())
+    if longer := with_extension(docid, found):
+        return longer
+    journal = journal_path(queue.path)
+    return with_extension(docid, {event.docid for event in read_extended(journal, docid).events})
+
+
+def with_extension(docid: str, known: Iterable[str]) -> str:
+    """Return the one docid that is this one with an extension; NotFound when there are several."""
+    found = sorted(one for one in known if docid and one.startswith(f"{docid}."))
+    if len(found) > 1:
+        shown = ", ".join(map(repr, found[:3])) + (", …" if len(found) > 3 else "")
+        raise NotFound(f"no document {docid!r}; which of {len(found)} is meant: {shown}?")
+    return found[0] if found else ""
 
 
 def gather(queue: Queue, docid: str, observer: Observer | None = None) -> DocumentView:

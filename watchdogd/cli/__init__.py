@@ -9,6 +9,7 @@ logs, trace         what drivers print; the way of a document
 discarded           `discarded` and `retry`
 steer               what the watchdogs are asked
 slurm               have Slurm start them
+operators/          what is for whoever looks on: the page in the browser
 """
 
 from queuedriver.cli.program import Command, Program
@@ -27,6 +28,7 @@ COMMANDS = {
     "run": Command("run", "run", "Run a pipeline: keep the drivers of its stages alive."),
     "status": Command("status", "status", "Show how a pipeline is going."),
     "top": Command("status", "top", "Show how it is going, as it goes."),
+    "serve": Command("operators.serve", "serve", "Show how it is going in a browser."),
     "logs": Command("logs", "logs", "Show what drivers print."),
     "trace": Command("trace", "trace", "Tell of one document through all stages."),
     "discarded": Command("discarded", "discarded", "List what was discarded, with the reasons."),

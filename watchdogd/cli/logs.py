@@ -1,7 +1,6 @@
 """`logs`: what drivers print, on this host and on others; its end, and what comes after."""
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,18 +12,14 @@ from queuedriver.cli.render import escape, escape_name, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import BadArgument, NotFound
-from watchdogd import control
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.pipeline_argument import Target, check_host, choose, targets
-from watchdogd.driver_ids import LOGS, load_name, local_directory, short_name
-from watchdogd.operators.hosts import Chosen
+from watchdogd.driver_ids import load_name, short_name
+from watchdogd.operators.log_files import LOG, READ, listed, places_of
 
-# What loads for all drivers of a stage has a log, too.
-_LOG = re.compile(r"(?P<driver>(?P<stage>.+)-(?:(?P<slot>[0-9]+)|load))\.log")
 _FOLLOW_EVERY = 0.25
 # How often one looks for drivers that have started since.
 _LIST_EVERY = 1.0
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BLOCK = 64 * 1024
 # A line longer than this is shown in parts: a log may be one binary line.
 _MAX_LINE = 1 << 20
@@ -55,7 +50,7 @@ def logs(
     if lines < 0:
         raise BadArgument(f"-n {lines}: how many lines cannot be less than none")
     chosen = choose(pipeline, hung_too=True)
-    places = _places(chosen)
+    places = places_of(chosen)
     if host is not None:
         check_host(chosen, host, places)
         places = {name: path for name, path in places.items() if name == host}
@@ -74,34 +69,6 @@ def logs(
     finally:
         for tail in shown.tails.values():
             tail.close()
-
-
-def _places(chosen: Chosen) -> dict[str, str]:
-    """Return where the logs of each host are: on this host itself, else their copies below the
-    root."""
-    copies = os.path.join(chosen.pipeline.root, control.CONTROL, control.LOGS)
-    hosts = chosen.hosts
-    found = {}
-    for seen in hosts.seen:
-        local = os.path.join(seen.report.local, LOGS)
-        readable = seen.here and seen.report.local and os.access(local, os.R_OK | os.X_OK)
-        copied = os.path.join(copies, control.host_file(seen.report.host))
-        found[seen.report.host] = local if readable else copied
-    # Its watchdog may never have come as far as to say anything.
-    if chosen.hung:
-        return {name: path for name, path in found.items() if not path.startswith(copies)}
-    own = os.path.join(local_directory(chosen.pipeline.root, hosts.own_name), LOGS)
-    if os.path.isdir(own):
-        found.setdefault(hosts.own_name, own)
-    known = {control.host_file(name) for name in found}
-    return found | {name: os.path.join(copies, name) for name in set(_listed(copies)) - known}
-
-
-def _listed(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
 
 
 class _Shown:
@@ -123,8 +90,8 @@ class _Shown:
     def find(self) -> None:
         """Find the logs that are new."""
         for host, path in self._places.items():
-            for name in _listed(path):
-                log = _LOG.fullmatch(name)
+            for name in listed(path):
+                log = LOG.fullmatch(name)
                 if log is None or not self._wanted(log["stage"], log["driver"], host):
                     continue
                 whose = (host, log["stage"], int(log["slot"] or 0))
@@ -243,7 +210,7 @@ def _kept(path: str) -> Iterator[FileIO]:
     seen: set[int] = set()
     for number in range(_MAX_KEPT):
         try:
-            fd = os.open(f"{path}.{number}" if number else path, _READ)
+            fd = os.open(f"{path}.{number}" if number else path, READ)
         except OSError:
             return
         inode = os.fstat(fd).st_ino

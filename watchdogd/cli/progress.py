@@ -5,8 +5,8 @@ import sys
 import time
 
 from queuedriver.cli.program import say
-from queuedriver.cli.render import rate, redraw
-from queuedriver.format.units import format_duration
+from queuedriver.cli.render import redraw
+from queuedriver.format.units import format_duration, format_rate
 from watchdogd.events import Event, Kind, describe
 from watchdogd.stage_drivers import StageDrivers
 from watchdogd.supervisor import Supervisor
@@ -78,7 +78,7 @@ def _line(watchdog: Supervisor) -> str:
     parts = [f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {share:4.0%}"]
     if trouble := watchdog.helper.trouble(time.monotonic()):
         parts.append(trouble)
-    if pace := rate(sum(one.pace.rate for one in ends(watchdog))):
+    if pace := format_rate(sum(one.pace.rate for one in ends(watchdog))):
         parts.append(pace)
     times = [_time_left(*one) for one in zip(to_do, stages, strict=True)]
     if 0.0 < max(times, default=0.0) < math.inf:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from queuedriver.cli import render
 from queuedriver.cli.render import SHARES, Paint, escape_name, shares
-from queuedriver.format.units import format_duration, format_size
-from watchdogd.operators.sentences import AMISS, sentences_of, standing_line
+from queuedriver.format.units import format_duration, format_rate, format_size
+from watchdogd.operators.sentences import loudness, sentences_of, standing_line, wanted_words
 from watchdogd.operators.view import Result, SeenDriver, SeenStage, View
 
 _STAGE_COLUMNS = (
@@ -25,10 +25,6 @@ _SPARED = (
     *("OVERHEAD", "BLOCK", "WAIT", "WORK", "MEMORY", "TIME", "RESTARTS", "LATER", "FAILED"),
     *("RATE", "DISCARDED", "DONE", "WORKING"),
 )
-_LOUD_STATES = frozenset(
-    {"paused", "quit", "waiting-fs", "backoff", "blocked", "silent", "tripped"}
-)
-_BAD_STATES = frozenset({"degraded", *AMISS, "lost", "dead"} - _LOUD_STATES)
 
 
 def lines(view: View, columns: int | None, paint: Paint) -> Iterator[str]:
@@ -71,7 +67,8 @@ def _table(
     yield paint.head(drawn[0])
     for row, line in zip(rows, drawn[1:], strict=True):
         word = row[state]
-        colour = paint.bad if word in _BAD_STATES else paint.loud if word in _LOUD_STATES else str
+        loud = loudness(word)
+        colour = paint.bad if loud == "bad" else paint.loud if loud else str
         # The name before it may have the word in it.
         name, gap, rest = line.partition("  ")
         yield name + gap + (rest.replace(word, colour(word), 1) if word else rest)
@@ -86,22 +83,13 @@ def _stage(stage: SeenStage, watched: bool) -> tuple[str, ...]:
             for number in (stage.waiting, stage.working, stage.failed, stage.discarded)
         ),
         _count(stage.later or 0),
-        f"{stage.drivers}/{_wanted(stage, watched)}",
-        render.rate(stage.rate),
+        f"{stage.drivers}/{wanted_words(stage, watched)}",
+        format_rate(stage.rate),
         "" if stage.service is None else format_duration(stage.service),
         format_size(stage.memory) if stage.memory else "",
         *shares(stage.work, stage.wait, stage.block, stage.overhead),
         stage.outlook.sentence,
     )
-
-
-def _wanted(stage: SeenStage, watched: bool) -> str:
-    """Return how many drivers it is to have; while no watchdog says, what the files say."""
-    if stage.wanted or (watched and stage.drivers):
-        return str(stage.wanted)
-    if stage.scaled is not None:
-        return str(stage.scaled)
-    return str(stage.min) if stage.min == stage.max else f"{stage.min}–{stage.max}"
 
 
 def _count(number: int) -> str:

@@ -13,15 +13,13 @@ from queuedriver.cli.program import say
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import LATER, ConfigError, NotFound, QueueError, Unreachable
 from queuedriver.format.units import format_count, format_duration
-from queuedriver.operating import operations
-from queuedriver.operating.queue import Queue
 from watchdogd import control
 from watchdogd.cli.arguments import PIPELINE_FILE, numbers_of
 from watchdogd.cli.pipeline_argument import Target, check_host, choose, stage_named, targets
-from watchdogd.helper_messages import QueueSeen
 from watchdogd.host import processors
+from watchdogd.operators import moves
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_controls, read_hosts
-from watchdogd.queues.control_files import spread_pause
+from watchdogd.pipeline.model import Stage
 
 # How often one looks whether what was asked has been done.
 _LOOK_EVERY = 0.2
@@ -86,10 +84,8 @@ def pause(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FIL
     They finish the documents at hand, and wait until `resume`.
     """
     chosen = _chosen(pipeline)
-    if stage:
-        control.pause(chosen.pipeline.root, _queues(chosen, stage))
-    else:
-        control.pause(chosen.pipeline.root)
+    moves.pause(chosen, _stages(chosen, stage))
+    if not stage:
         _warn(chosen, None, "drivers that run without one go on")
 
 
@@ -100,24 +96,9 @@ def resume(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FI
     That also undoes `queuedriver quit` on the queues that it takes from.
     """
     chosen = _chosen(pipeline)
-    root = chosen.pipeline.root
-    if stage:
-        control.resume(root, _queues(chosen, stage))
-        for path in _queues(chosen, stage):
-            with Queue.open(os.path.join(root, path)) as queue:
-                operations.resume(queue)
-        if read_controls(root).paused:
-            say(f"the whole pipeline is paused all the same; {chosen.command('resume')}")
-        return
-    control.resume(root)
-    # So would a watchdog, if there is one.
-    inputs = chosen.pipeline.inputs
-    seen = {queue: QueueSeen(paused=True) for queue in inputs if _is_paused(chosen, queue)}
-    spread_pause(chosen.pipeline, seen, paused=False)
-
-
-def _is_paused(chosen: Chosen, queue: str) -> bool:
-    return os.path.lexists(os.path.join(chosen.pipeline.path(queue), control.PAUSE))
+    moves.resume(chosen, _stages(chosen, stage))
+    if stage and read_controls(chosen.pipeline.root).paused:
+        say(f"the whole pipeline is paused all the same; {chosen.command('resume')}")
 
 
 def restart(
@@ -198,15 +179,8 @@ def _chosen(file: str | None) -> Chosen:
     return chosen
 
 
-def _queues(chosen: Chosen, stages: Iterable[str]) -> list[str]:
-    """Return what these stages take from; NotFound for one that there is not, or has none."""
-    found: list[str] = []
-    for name in stages:
-        stage = stage_named(chosen, name)
-        if not stage.inputs:
-            raise NotFound(f"stage {name!r} has no queue, but a broker; pause and resume that")
-        found += stage.inputs
-    return found
+def _stages(chosen: Chosen, names: Iterable[str] | None) -> list[Stage]:
+    return [stage_named(chosen, name) for name in names or ()]
 
 
 def _warn(chosen: Chosen, host: str | None = None, otherwise: str = "") -> None:

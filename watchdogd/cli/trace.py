@@ -1,73 +1,17 @@
-"""`trace`: the way of one document through all stages, under whatever names it had there.
+"""`trace`: the way of one document through all stages."""
 
-An output may be published under another docid (`{docid}.xml.ready`), or be several; the journals of
-the queues tell which, and so the way is followed in both directions from the name that is known.
-"""
-
-import graphlib
-import os
-import shlex
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from typing import NamedTuple
+from collections.abc import Iterator
 
-import msgspec
-
-from queuedriver.claims.liveness import Observer
 from queuedriver.cli.arguments import AS_JSON
-from queuedriver.cli.docids import extended
 from queuedriver.cli.look import warn_of_gaps
 from queuedriver.cli.render import Paint, escape_name, paint_for, write_json
-from queuedriver.cli.showing import place_as_json
 from queuedriver.cli.words import argument
-from queuedriver.disk.journal import journal_path
-from queuedriver.errors import CannotUse, NotFound
-from queuedriver.format import names
-from queuedriver.format.event import Event, describe
+from queuedriver.format.event import describe
 from queuedriver.format.units import format_duration
-from queuedriver.operating.document_view import DocumentView, docid_of, explain, gather, history
-from queuedriver.operating.history import read_origins
-from queuedriver.operating.queue import Queue
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.pipeline_argument import choose
-from watchdogd.operators.hosts import Chosen, read_controls
-from watchdogd.pipeline.model import Pipeline, Stage
-
-_READY = ".ready"
-# Events with which a document begins to wait.
-_WAITS = frozenset({"submitted", "failed", "released", "retried", "later"})
-
-# The names that the document may have in each queue, and when it came there under that name; 0
-# when that is not known, or it was submitted there.
-_Known = dict[str, dict[str, float]]
-
-
-class Stop(NamedTuple):
-    """The document in one input queue of a stage."""
-
-    stage: str
-    queue: str
-    document: DocumentView
-    events: list[Event]
-    arrived_at: float
-    # Why it is where it is.
-    why: str
-
-
-class End(NamedTuple):
-    """One result of it, in a queue or a directory that no stage takes from."""
-
-    queue: str
-    name: str
-
-
-class Route(NamedTuple):
-    """One document as far as it is known: its stops along the stages, and its results."""
-
-    docid: str
-    stops: list[Stop]
-    ends: list[End]
+from watchdogd.operators.route import Route, follow
 
 
 def trace(
@@ -80,182 +24,24 @@ def trace(
     It may be called as in any of its stages. The last line says where it is now, and why.
     """
     chosen = choose(pipeline)
-    found = _route(chosen, docid_of(docid))
-    if not any(map(_is_sure, found.stops)) and (longer := _extended(chosen.pipeline, found.docid)):
-        other = _route(chosen, longer)
-        # A result may be called as asked, and be of another document.
-        found = other if set(found.ends) <= set(other.ends) else found
-    if not found.stops and not found.ends:
-        raise NotFound(f"no document {found.docid!r} is or was in any queue of {chosen.given}")
-    last = _conclusion(found)
+    found = follow(chosen, docid)
     if as_json:
-        _print_json(chosen, found, last)
+        write_json(found.as_json(chosen.pipeline.name))
     else:
         for line in _lines(found, paint_for(sys.stdout)):
             print(line)
-        print(escape_name(last))
+        print(escape_name(found.conclusion))
     warn_of_gaps([stop.document.journal for stop in found.stops])
-
-
-def _extended(pipeline: Pipeline, docid: str) -> str:
-    """Return the docid that is this one with an extension, in the first queue that knows of one."""
-    for name in pipeline.queues:
-        with suppress(NotFound, CannotUse), Queue.open(pipeline.path(name)) as queue:
-            if longer := extended(queue, docid):
-                return longer
-    return ""
-
-
-# Look
-
-
-def _route(chosen: Chosen, docid: str) -> Route:
-    """Look for a document everywhere."""
-    pipeline = chosen.pipeline
-    order = _in_order(pipeline.stages)
-    known: _Known = {queue: {docid: 0.0} for queue in pipeline.queues}
-    for stage in reversed(order):
-        _look_back(pipeline, stage, known)
-    stops = []
-    for stage in order:
-        for queue in stage.inputs:
-            for stop in _stops(chosen, stage, queue, known[queue]):
-                stops.append(stop)
-                for name, at in _published(stop):
-                    for output in stage.outputs:
-                        known[output][name] = known[output].get(name) or at
-    ends = [end for queue in pipeline.results for end in _ends(pipeline, queue, known[queue])]
-    return Route(docid, stops, ends)
-
-
-def _in_order(stages: tuple[Stage, ...]) -> list[Stage]:
-    """Return each stage after those that bring it documents; else as the file has them."""
-    feeders = {
-        stage.name: [other.name for other in stages if set(other.outputs) & set(stage.inputs)]
-        for stage in stages
-    }
-    found = list(graphlib.TopologicalSorter(feeders).static_order())
-    return sorted(stages, key=lambda stage: found.index(stage.name))
-
-
-def _look_back(pipeline: Pipeline, stage: Stage, known: _Known) -> None:
-    """Find under which names came what this stage published under a name that is known."""
-    published = [name for output in stage.outputs for name in known[output]]
-    for queue in stage.inputs:
-        journal = journal_path(pipeline.path(queue))
-        for name in published:
-            for file in (name, name + _READY):
-                for event in read_origins(journal, file).events:
-                    known[queue].setdefault(event.docid, 0.0)
-
-
-def _stops(chosen: Chosen, stage: Stage, queue: str, docids: Mapping[str, float]) -> list[Stop]:
-    """Return what a queue knows of the document under any of its names there."""
-    found: list[Stop] = []
-    observer = Observer()
-    with suppress(NotFound), Queue.open(chosen.pipeline.path(queue)) as opened:
-        ahead = list(docids)
-        for docid in ahead:
-            seen = gather(opened, docid, observer)
-            if seen.unknown or (seen.foreign and not seen.journal.events):
-                continue
-            events = [one for one in history(seen) if one.docid == docid]
-            why = _reason(chosen, stage, seen)
-            found.append(Stop(stage.name, queue, seen, events, docids.get(docid, 0.0), why))
-            # It goes on under another docid here, because its own was taken.
-            ahead += [one.renamed for one in events if one.renamed and one.renamed not in ahead]
-    # Any name leads to a file that would be that of another with which it shares a stem.
-    sure = [one for one in found if _is_sure(one)]
-    return sure or found
-
-
-def _is_sure(stop: Stop) -> bool:
-    """Look whether more than the name of a result says that the document was there."""
-    return bool(stop.document.places or stop.document.attempts or stop.events)
-
-
-def _reason(chosen: Chosen, stage: Stage, seen: DocumentView) -> str:
-    """Return why it is where it is: in the queue's own words, but for what a watchdog is asked."""
-    paused = seen.waits and read_controls(chosen.pipeline.root).paused
-    if paused or (seen.waits and seen.around.paused):
-        resume = chosen.command("resume" if paused else f"resume {stage.name}")
-        return f"paused: nothing is claimed before {resume}"
-    if seen.waits and not seen.around.quit and not seen.around.living:
-        if chosen.hosts.alive:
-            return "no driver of its stage is alive; see " + chosen.command("status")
-        return f"no watchdog runs, and no driver of its stage; start it with {chosen.start}"
-    return explain(seen, chosen.command(shlex.join(("retry", stage.name, seen.docid))))
-
-
-def _published(stop: Stop) -> Iterator[tuple[str, float]]:
-    """Yield the names under which it went on, and when."""
-    for event in stop.events:
-        for name in event.outputs or ():
-            yield name.removesuffix(_READY), event.at
-    for path in stop.document.found:
-        yield os.path.basename(path).removesuffix(_READY), 0.0
-
-
-def _ends(pipeline: Pipeline, queue: str, docids: Mapping[str, float]) -> Iterator[End]:
-    with suppress(NotFound, CannotUse), Queue.open(pipeline.path(queue)) as opened:
-        for docid in docids:
-            for name in (docid + _READY, docid):
-                if names.objection(docid) is None and opened.directory.present(name):
-                    yield End(queue, name)
-
-
-# Tell
 
 
 def _lines(found: Route, paint: Paint) -> Iterator[str]:
     for stop in found.stops:
         yield paint.head(escape_name(f"{stop.stage}, in {stop.queue}"))
-        waits_since = stop.arrived_at
-        for event in stop.events:
-            after = ""
-            # Less than nothing is what comes of two hosts' clocks.
-            if event.event == "claimed" and waits_since and event.at > waits_since:
-                after = f", after it had waited {format_duration(event.at - waits_since)}"
+        for event, waited in stop.steps:
+            after = f", after it had waited {format_duration(waited)}" if waited else ""
             yield f"  {describe(event)}{after}"
-            if event.event in (*_WAITS, "claimed"):
-                waits_since = event.at if event.event in _WAITS else 0.0
         if not stop.events:
             yield "  its journal tells nothing of it"
     for end in found.ends:
         yield paint.head(escape_name(end.queue))
         yield f"  {escape_name(end.name)}"
-
-
-def _conclusion(found: Route) -> str:
-    """Return where it is now, in one line."""
-    there = [stop for stop in found.stops if stop.document.places]
-    places = [f"in stage {_where(stop, found)}" for stop in there]
-    for end in found.ends:
-        waits = end.name.endswith(_READY)
-        what = f"{end.name} waits to be collected" if waits else f"the file {end.name}"
-        places.append(f"through, in {end.queue}: {what}")
-    if not places:
-        places = [f"last seen in stage {_where(found.stops[-1], found)}"]
-    return f"{found.docid}: {'; and '.join(places)}"
-
-
-def _where(stop: Stop, found: Route) -> str:
-    docid = stop.document.docid
-    return f"{stop.stage}{'' if docid == found.docid else f' as {docid}'}: {stop.why}"
-
-
-def _print_json(chosen: Chosen, found: Route, last: str) -> None:
-    stops = [
-        {
-            "stage": stop.stage,
-            "queue": stop.queue,
-            "docid": stop.document.docid,
-            "arrived_at": stop.arrived_at or None,
-            "places": [place_as_json(place) for place in stop.document.places],
-            "events": msgspec.to_builtins(stop.events),
-            "why": stop.why,
-        }
-        for stop in found.stops
-    ]
-    known = {"pipeline": chosen.pipeline.name, "docid": found.docid, "stops": stops}
-    write_json({**known, "ends": [end._asdict() for end in found.ends], "why": last})

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from queuedriver.format.units import format_count, format_duration, format_instant
 from watchdogd.operators.hosts import Chosen, SeenHost
@@ -10,6 +10,8 @@ from watchdogd.operators.view import SeenDriver, SeenStage, View
 
 # The states in which a driver, or what one would be, needs somebody to look after it.
 AMISS = ("crash-looped", "hung", "unkillable", "backoff")
+_LOUD = frozenset({"paused", "quit", "waiting-fs", "backoff", "blocked", "silent", "tripped"})
+_BAD = frozenset({"degraded", *AMISS, "lost", "dead"} - _LOUD)
 # Of drivers that are not well for one reason, no more than this are named.
 _NAMED = 5
 
@@ -64,6 +66,20 @@ def standing_line(host: SeenHost, now: float) -> str:
         "silent": f"silent since {at}",
     }[host.standing]
     return f"watchdog on {report.host}: {how}"
+
+
+def loudness(state: str) -> Literal["", "loud", "bad"]:
+    """Return how much a state of a stage or a driver is to be seen."""
+    return "bad" if state in _BAD else "loud" if state in _LOUD else ""
+
+
+def wanted_words(stage: SeenStage, watched: bool) -> str:
+    """Return how many drivers it is to have; while no watchdog says, what the files say."""
+    if stage.wanted or (watched and stage.drivers):
+        return str(stage.wanted)
+    if stage.scaled is not None:
+        return str(stage.scaled)
+    return str(stage.min) if stage.min == stage.max else f"{stage.min}–{stage.max}"
 
 
 # Watchdogs

@@ -1,0 +1,73 @@
+"""What a page is drawn from, in tests: pipelines on real files, looked at once; and requests."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from queuedriver.claims.liveness import Observer
+from tests.cli.pipelines import driver, make, publish, report
+from watchdogd.cli.pipeline_argument import choose
+from watchdogd.operators.hosts import Chosen
+from watchdogd.operators.web import looking, security
+from watchdogd.operators.web.facts import Answer, Facts, Keys, Question, Site, Snapshot
+from watchdogd.operators.web.respond import Request, Response, respond
+
+KEYS = Keys("r" * 32, "a" * 32)
+PREFIX = security.prefix_of(KEYS)
+NONCE = "0123456789abcdef"
+LOCAL = {"host": "localhost:8000"}
+
+
+def chosen_in(directory: Path, **fields: Any) -> Chosen:
+    """A pipeline with a watchdog that lives, and two drivers."""
+    file = make(directory)
+    drivers = (
+        driver("parse-1", state="busy", document="doc.pdf", documents=3, work=900, wait=100),
+        driver("parse-2", state="crash-looped", why="exit code 3", pid=0),
+    )
+    publish(file, report(**{"drivers": drivers, **fields}))
+    return choose(str(file))
+
+
+def facts_of(*chosen: Chosen, acts: bool = False, **site: Any) -> Facts:
+    """What is known of pipelines after a look at each."""
+    served = {}
+    for one in chosen:
+        answer = _answer(Question("", "look"), one)
+        served[one.pipeline.name] = Snapshot().after(answer)
+    return Facts(Site(KEYS, PREFIX, acts=acts, **site), served, NONCE)
+
+
+def _answer(question: Question, chosen: Chosen) -> Answer:
+    return looking.answer(question, lambda: chosen, Observer())
+
+
+def at(facts: Facts) -> float:
+    """A moment after the latest look."""
+    return max((one.seen.view.at for one in facts.pipelines.values() if one.seen), default=0.0) + 1
+
+
+def member(role: str = "read") -> dict[str, str]:
+    """The headers of somebody who has come in."""
+    cookie = security.cookie(role, KEYS, NONCE)
+    return {**LOCAL, "cookie": f"{security.COOKIE}={cookie}"}
+
+
+def get(path: str, headers: Mapping[str, str] | None = None, method: str = "GET") -> Request:
+    """A request for an address below the prefix."""
+    path, _, query = path.partition("?")
+    return Request(method, PREFIX + path, query, member() if headers is None else headers)
+
+
+def answered(request: Request, facts: Facts, chosen: Chosen, now: float | None = None) -> Response:
+    """The answer, after what had to be asked for it."""
+    now = at(facts) if now is None else now
+    response = respond(request, facts, now)
+    if response.question is None:
+        return response
+    answer = _answer(response.question, chosen)
+    return respond(request, facts._replace(answer=answer), now)
+
+
+def with_answer(facts: Facts, value: object = None, error: str = "", status: int = 200) -> Facts:
+    return facts._replace(answer=Answer(value, error, status))

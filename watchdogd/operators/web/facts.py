@@ -1,0 +1,88 @@
+"""What pages are drawn from: what was seen last, who serves, and what one question brought."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from watchdogd.operators.sentences import Sentence
+from watchdogd.operators.view import View
+
+# Seconds after which what is shown is called old.
+OLD = 15.0
+
+
+class Question(NamedTuple):
+    """Something that the process that looks is asked; `words` are the arguments of its function."""
+
+    pipeline: str
+    kind: str
+    words: tuple[tuple[str, object], ...] = ()
+
+
+class Answer(NamedTuple):
+    """What it said: a value, or why there is none."""
+
+    value: Any = None
+    error: str = ""
+    # 503 where the file system does not answer, 404 for what is not there.
+    status: int = 200
+
+
+class Seen(NamedTuple):
+    """One look at a pipeline."""
+
+    view: View
+    words: tuple[Sentence, ...]
+    # A line for each watchdog.
+    standings: tuple[str, ...]
+    # Seconds that it took.
+    took: float
+
+
+class Snapshot(NamedTuple):
+    """What was seen of a pipeline last."""
+
+    seen: Seen | None = None
+    # The view whose queues answered last; that of `seen` where they do now.
+    full: View | None = None
+    # Why the latest look failed.
+    error: str = ""
+
+    def after(self, answer: Answer) -> "Snapshot":
+        """Return what is known after another look."""
+        if not isinstance(answer.value, Seen):
+            return self._replace(error=answer.error)
+        view = answer.value.view
+        return Snapshot(answer.value, self.full if view.chosen.hung and self.full else view)
+
+
+class Keys(NamedTuple):
+    """The two tokens: whoever has the second may act, too."""
+
+    read: str
+    act: str
+
+
+class Site(NamedTuple):
+    """What is served, and how: it does not change."""
+
+    keys: Keys
+    # All addresses begin with it.
+    prefix: str
+    # What the page may be called besides localhost, with its port.
+    hosts: tuple[str, ...] = ()
+    scheme: str = "http"
+    # Whether there are buttons.
+    acts: bool = False
+
+
+class Facts(NamedTuple):
+    """All that an answer is made of."""
+
+    site: Site
+    pipelines: Mapping[str, Snapshot]
+    # Fresh digits that nobody can guess.
+    nonce: str
+    # When wrong tokens came, in the same seconds as now.
+    wrong_at: tuple[float, ...] = ()
+    # What the question brought that an earlier answer to this request asked.
+    answer: Answer | None = None

@@ -1,0 +1,82 @@
+"""The process that looks at a pipeline for the page: one question at a time, one answer each.
+
+It may hang for as long as a file system does, where not even SIGKILL reaches it; so nobody waits
+for it longer than they like (`snapshot.py`). It ends when nobody asks any more.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from queuedriver.claims.liveness import Observer
+from queuedriver.errors import NotFound, QueueError
+from queuedriver.operating.document_view import list_places
+from queuedriver.operating.queue import Queue
+from watchdogd.operators.hosts import Chosen
+from watchdogd.operators.log_files import read_piece
+from watchdogd.operators.recent_events import recent_events
+from watchdogd.operators.route import follow
+from watchdogd.operators.sentences import sentences_of, standing_line
+from watchdogd.operators.view import look
+from watchdogd.operators.web.facts import Answer, Question, Seen
+
+
+def run(fd: int, choose: Callable[[], Chosen]) -> None:
+    """Answer questions that come through a socket, until its other end is closed."""
+    # Ctrl-C in the terminal is for whoever asks; then this socket is closed.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # No file system that somebody wants to unmount is to be held.
+    os.chdir("/")
+    observer = Observer()
+    with Connection(fd) as asked:
+        while True:
+            try:
+                number, question = asked.recv()
+                asked.send((number, answer(question, choose, observer)))
+            except (EOFError, ConnectionError):
+                return
+
+
+def answer(question: Question, choose: Callable[[], Chosen], observer: Observer) -> Answer:
+    """Answer a question about the pipeline that is chosen by now."""
+    try:
+        chosen = choose()
+        if question.kind == "look":
+            return Answer(_look(chosen, observer))
+        if chosen.hung:
+            return Answer(error="the file system does not answer", status=503)
+        return Answer(_ANSWERS[question.kind](chosen, **dict(question.words)))
+    except (NotFound, FileNotFoundError) as error:
+        return Answer(error=str(error), status=404)
+    except (QueueError, OSError) as error:
+        return Answer(error=str(error), status=503)
+
+
+def _look(chosen: Chosen, observer: Observer) -> Seen:
+    began_at = time.monotonic()
+    view = look(chosen, observer)
+    standings = tuple(standing_line(host, view.at) for host in view.chosen.hosts.seen)
+    words = tuple(sentences_of(view))
+    return Seen(view, words, standings, time.monotonic() - began_at)
+
+
+def _discarded(chosen: Chosen, stage: str, cause: str, text: str) -> list[Any]:
+    """Return what was discarded, with the stage and the queue."""
+    found = []
+    for one in chosen.pipeline.stages:
+        for name in one.inputs if stage in ("", one.name) else ():
+            with Queue.open(chosen.pipeline.path(name)) as queue:
+                found += [(one.name, name, place) for place in list_places(queue, ("discarded",))]
+    return found
+
+
+# What may be asked, but for a look; each gets the pipeline and the words of the question.
+_ANSWERS: Mapping[str, Callable[..., object]] = {
+    "trace": follow,
+    "piece": read_piece,
+    "events": recent_events,
+    "discarded": _discarded,
+}

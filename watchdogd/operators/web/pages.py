@@ -1,0 +1,405 @@
+"""What is on each page, for people and for programs. Pure.
+
+Whatever a page shows of names, reports and logs is made visible and escaped where it is shown: in
+`_visible`, which all that templates print goes through.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import jinja2
+import msgspec
+
+from queuedriver.errors import NotFound
+from queuedriver.format.event import describe as describe_step
+from queuedriver.format.units import (
+    format_count,
+    format_duration,
+    format_instant,
+    format_rate,
+    format_size,
+    visible,
+)
+from watchdogd.operators.log_files import Piece
+from watchdogd.operators.route import Route as Way
+from watchdogd.operators.sentences import loudness, wanted_words
+from watchdogd.operators.view import SeenDriver, SeenStage, View
+from watchdogd.operators.web.facts import OLD, Facts, Question, Seen, Site, Snapshot
+from watchdogd.operators.web.graph import Node, draw
+from watchdogd.operators.web.security import Session
+
+# Of a report or a log so much is shown, in characters.
+_MOST_SHOWN = 64 << 10
+# Seconds after which what a watchdog said is told with its age.
+_REPORT_OLD = 30.0
+# So many rows are shown of what may be thousands.
+_MOST_ROWS = 500
+
+
+class Visit(NamedTuple):
+    """Who asks for what: the facts, and the words of the address."""
+
+    facts: Facts
+    session: Session
+    words: Mapping[str, Any]
+    now: float
+    # The page that was asked for.
+    path: str
+
+    @property
+    def name(self) -> str:
+        """Return the pipeline that is meant: the first where none is named. NotFound for one that
+        is not served."""
+        served = self.facts.pipelines
+        name: str = self.words.get("p") or next(iter(served))
+        if name not in served:
+            raise NotFound("no such pipeline is served here")
+        return name
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.facts.pipelines[self.name]
+
+    @property
+    def seen(self) -> Seen:
+        """Return what was seen last; NotYet when that is nothing."""
+        found = self.snapshot.seen
+        if found is None:
+            raise NotYet(self.snapshot.error)
+        return found
+
+    @property
+    def view(self) -> View:
+        """Return the view that numbers are taken from."""
+        return self.snapshot.full or self.seen.view
+
+    def question(self, kind: str, **words: object) -> Question:
+        """Return what to ask of the process that looks at this pipeline."""
+        return Question(self.name, kind, tuple(words.items()))
+
+
+class NotYet(Exception):
+    """Nothing has been seen of a pipeline; why, where that is known."""
+
+
+class Block(str):
+    """Text of several lines."""
+
+    __slots__ = ()
+
+
+class Page(NamedTuple):
+    """A page: a template with what it shows, or plain text; and the same for programs."""
+
+    template: str
+    context: Mapping[str, Any]
+    document: Mapping[str, object]
+    status: int = 200
+    text: str | None = None
+
+
+# Each page
+
+
+def overview(visit: Visit, _: object) -> Page:
+    """Show a pipeline, or all where there are several and none is named."""
+    if len(visit.facts.pipelines) > 1 and "p" not in visit.words:
+        return _pipelines(visit)
+    view = visit.view
+    stages = {one.name: one for one in view.stages}
+    drawing = draw([Node(one.name, one.inputs, one.outputs) for one in view.stages])
+    amiss = [one for one in view.drivers if one.kept and loudness(one.state) == "bad"]
+    more = {"drawing": drawing, "stages": stages, "amiss": amiss, "watched": _is_watched(visit)}
+    results = {one.queue: one for one in view.results}
+    return _page(visit, "overview.html", {**more, "results": results}, _status(visit))
+
+
+def _pipelines(visit: Visit) -> Page:
+    rows = {
+        name: one.seen.view if one.seen else None for name, one in visit.facts.pipelines.items()
+    }
+    document = {
+        "pipelines": {name: view.as_json() if view else None for name, view in rows.items()}
+    }
+    return _page(visit, "pipelines.html", {"rows": rows}, document, about=False)
+
+
+def stage(visit: Visit, _: object) -> Page:
+    """Show one stage, its drivers, what it did."""
+    view = visit.view
+    name = visit.words.get("name", "")
+    found = next((one for one in view.stages if one.name == name), None)
+    if found is None:
+        raise NotFound(f"no stage {name!r} in this pipeline")
+    drivers = [one for one in view.drivers if one.stage == name]
+    document = {"stage": found, "drivers": drivers}
+    more = {"stage": found, "drivers": drivers[:_MOST_ROWS], "left_out": drivers[_MOST_ROWS:]}
+    return _page(visit, "stage.html", {**more, "watched": _is_watched(visit)}, document)
+
+
+def driver(visit: Visit, _: object) -> Page:
+    """Show one driver, and its log as it grows."""
+    found = _driver(visit)
+    return _page(visit, "driver.html", {"driver": found}, {"driver": found})
+
+
+def _driver(visit: Visit) -> SeenDriver:
+    """Return the driver that is meant, looked up among those that there are."""
+    name, host = visit.words.get("name", ""), visit.words.get("host", "")
+    for one in visit.view.drivers:
+        if one.name == name and host in ("", one.host):
+            return one
+    raise NotFound(f"no driver {name!r} on {host or 'any host'}")
+
+
+def log_question(visit: Visit) -> Question:
+    """Ask for a piece of a driver's log."""
+    found = _driver(visit)
+    start, file = visit.words.get("from"), visit.words.get("file", 0)
+    return visit.question("piece", host=found.host, driver=found.name, start=start, inode=file)
+
+
+def log(visit: Visit, piece: Piece) -> Page:
+    """Show a piece of a log, and where the next one begins."""
+    found = _driver(visit)
+    text = printed(piece.data)
+    document = {**piece._asdict(), "data": text, "driver": found.name, "host": found.host}
+    return _page(visit, "log.html", {"driver": found, "piece": piece, "text": text}, document)
+
+
+def document_question(visit: Visit) -> Question:
+    """Ask for the way of a document."""
+    return visit.question("trace", text=visit.words.get("d", ""))
+
+
+def document(visit: Visit, found: Way) -> Page:
+    """Show the way of a document through all stages, with what was said against it."""
+    return _page(visit, "doc.html", {"found": found}, found.as_json(visit.name))
+
+
+def discarded_question(visit: Visit) -> Question:
+    """Ask for what was discarded."""
+    words = {key: visit.words.get(key, "") for key in ("stage", "cause", "text")}
+    return visit.question("discarded", **words)
+
+
+def discarded(visit: Visit, found: Any) -> Page:
+    """Show what was discarded."""
+    rows = [
+        {"stage": stage, "queue": queue, "docid": place.docid, "report": place.report}
+        for stage, queue, place in found
+    ]
+    more = {"rows": rows[:_MOST_ROWS], "total": len(rows), "asked": visit.words}
+    return _page(visit, "discarded.html", more, {"documents": rows})
+
+
+def events_question(visit: Visit) -> Question:
+    """Ask for what happened last."""
+    return visit.question("events", most=_MOST_ROWS)
+
+
+def events(visit: Visit, found: Any) -> Page:
+    """Show what happened last, the newest first."""
+    return _page(visit, "events.html", {"events": found}, {"events": found})
+
+
+def health(visit: Visit, _: object) -> Page:
+    """Say in a word whether all is well: 200 where a watchdog runs and nothing is stuck."""
+    served = {name: _health(one, visit.now) for name, one in visit.facts.pipelines.items()}
+    if "p" in visit.words:
+        served = {visit.name: served[visit.name]}
+    well = all(word == "running" for word in served.values())
+    text = "".join(f"{visible(name)}: {word}\n" for name, word in served.items())
+    document = {"well": well, "pipelines": served}
+    return Page("", {}, document, 200 if well else 503, text)
+
+
+def _health(snapshot: Snapshot, now: float) -> str:
+    if snapshot.seen is None or now - snapshot.seen.view.at > OLD:
+        return "not seen: the file system does not answer"
+    view = snapshot.seen.view
+    if view.stuck:
+        return f"stuck: {', '.join(map(visible, view.stuck))}"
+    return "the file system does not answer" if view.chosen.hung else view.chosen.hosts.state
+
+
+def message(visit: Visit, status: int, words: str) -> Page:
+    """Say why there is no such page."""
+    context = {"status": status, "words": words, "title": _TITLES.get(status, "No answer")}
+    return _page(visit, "message.html", context, {"error": words}, status, about=False)
+
+
+_TITLES = {400: "Not understood", 403: "Not allowed", 404: "Not found", 503: "No answer yet"}
+
+
+def login(site: Site, *, wrong: bool = False) -> Page:
+    """Ask for a token."""
+    return Page("login.html", {"site": site, "wrong": wrong}, {})
+
+
+# What all pages have
+
+
+def _page(
+    visit: Visit,
+    template: str,
+    context: Mapping[str, Any],
+    document: Mapping[str, object],
+    status: int = 200,
+    *,
+    about: bool = True,
+) -> Page:
+    """Put a page together: around what is its own, what is known of the pipeline it is about."""
+    facts = visit.facts
+    several = len(facts.pipelines) > 1
+
+    def address(path: str, **words: object) -> str:
+        """Return the address of a page; what is of one pipeline names it where there are others."""
+        given = {key: value for key, value in words.items() if value not in ("", None)}
+        if several and about:
+            given = {"p": visit.name, **given}
+        query = urlencode(given, quote_via=quote, errors="surrogateescape")
+        return f"{facts.site.prefix}{path}{'?' if query else ''}{query}"
+
+    around: dict[str, Any] = {
+        "address": address,
+        "path": visit.path,
+        "site": facts.site,
+        "form": visit.session.form,
+        "acts": facts.site.acts and visit.session.role == "act",
+        "several": several,
+        "pipelines": list(facts.pipelines),
+        "view": None,
+    }
+    if about:
+        around |= _about(visit)
+    return Page(template, {**around, **context}, document, status)
+
+
+def _about(visit: Visit) -> dict[str, Any]:
+    """Return what every page says of its pipeline."""
+    snapshot = visit.snapshot
+    if snapshot.seen is None:
+        return {"view": None, "bars": [snapshot.error] if snapshot.error else []}
+    latest = snapshot.seen.view
+    return {
+        "view": visit.view,
+        "bars": list(_bars(visit, snapshot, latest)),
+        "sentences": snapshot.seen.words,
+        "standings": snapshot.seen.standings,
+        "state": latest.chosen.hosts.state,
+    }
+
+
+def _bars(visit: Visit, snapshot: Snapshot, latest: View) -> Any:
+    """Yield what must be known before any number is believed."""
+    at = visit.view.at
+    if (age := visit.now - at) > OLD:
+        hung = "since then the file system has not answered"
+        words = hung if latest.chosen.hung else "a newer look has not been answered yet"
+        yield f"These numbers are {format_duration(age)} old, of {format_instant(at)}: {words}."
+    if snapshot.error:
+        yield f"The latest look failed: {snapshot.error}"
+    if latest.chosen.hosts.state != "running":
+        yield {
+            "not running": "No watchdog runs: nobody replaces a driver that ends.",
+            "unknown": "Whether a watchdog runs cannot be known from here.",
+        }[latest.chosen.hosts.state]
+    for host in latest.chosen.hosts.alive:
+        age = latest.at - host.report.at
+        if age > _REPORT_OLD:
+            yield f"The report of {host.report.host} is {format_duration(age)} old."
+
+
+def _status(visit: Visit) -> dict[str, object]:
+    """Return what `status --json` prints."""
+    words = [one.text for one in visit.seen.words]
+    return {**visit.seen.view.as_json(), "words": words}
+
+
+def _is_watched(visit: Visit) -> bool:
+    return bool(visit.seen.view.chosen.hosts.alive)
+
+
+# How it is shown
+
+
+def printed(data: bytes) -> str:
+    """Return what a program printed, as text to be read: colours are left out, of a line that was
+    written over only what stood there last is left."""
+    import re
+
+    text = re.sub(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))", "", _decoded(data))
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join(visible(line.rstrip("\r").rpartition("\r")[2], "\t") for line in lines)
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
+
+
+def _visible(value: object) -> object:
+    """Return what a template prints, made visible; in what has several lines their ends stay."""
+    if isinstance(value, Block):
+        return visible(value, "\n\t")
+    # What the templates made themselves is another kind of text, and escaped already.
+    return visible(value) if type(value) is str else value
+
+
+def _cut(text: str | None) -> Block:
+    """Return a long text as far as it is shown, and how much that leaves out."""
+    text = text or ""
+    if len(text) <= _MOST_SHOWN:
+        return Block(text)
+    return Block(f"{text[:_MOST_SHOWN]}\n… cut here: {len(text):,} characters in all")
+
+
+_WORDS = {"": "●", "loud": "◆", "bad": "▲"}
+_SHAPES = {"paused": "‖", "done": "✓", "quit": "■", "idle": "○"}
+
+
+def _word(stage: SeenStage) -> str:
+    """Return what a stage is called that needs no word of its own."""
+    return stage.state or ("done" if stage.done else "at work" if stage.working else "idle")
+
+
+def _shape(word: str) -> str:
+    """Return a sign for a state, which says it without colours."""
+    return _SHAPES.get(word) or _WORDS[loudness(word)]
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("watchdogd.operators.web"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "count": format_count,
+        "duration": format_duration,
+        "instant": format_instant,
+        "size": format_size,
+        "rate": format_rate,
+        "cut": _cut,
+        "step": describe_step,
+        "shape": _shape,
+        "loud": loudness,
+    }
+    environment.globals |= {
+        "word": _word,
+        "wanted": wanted_words,
+        "as_fields": msgspec.structs.asdict,
+    }
+    return environment
+
+
+def rendered(page: Page) -> str:
+    """Return a page as HTML."""
+    html: str = _environment().get_template(page.template).render(page.context)
+    return html

@@ -1,0 +1,267 @@
+"""From a request and what is known to an answer. Pure: no file, no clock, no socket.
+
+Every address is a row of a table; what is not there is not found. A row says what may be asked of
+it, how each word of the query is read, and what must be asked of the process that looks: then there
+is no answer yet, but a question, and the same request comes again with what that brought.
+"""
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+from queuedriver.errors import BadArgument, NotFound
+from queuedriver.format.records import json_text
+from watchdogd.operators.web import pages, security
+from watchdogd.operators.web.facts import Answer, Facts, Question
+from watchdogd.operators.web.pages import NotYet, Page, Visit
+
+# Of a query and of a form, in characters and in words; a docid may take three for each byte.
+_MOST_QUERY = 4096
+MOST_BODY = 64 << 10
+_MOST_WORDS = 20
+_MOST_TEXT = 255
+_MOST_DIGITS = 15
+
+_HTML = "text/html; charset=utf-8"
+_TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json"
+
+
+class Request(NamedTuple):
+    """One request; the names of headers in small letters."""
+
+    method: str
+    # As it was sent but for its escapes.
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    # Who sent it, as far as the system says: a user, or an address.
+    peer: str = ""
+
+
+class Response(NamedTuple):
+    """An answer; where there is a question, it is to be asked first, and the rest is empty."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+    question: Question | None = None
+    # A token came that is none of ours.
+    wrong_token: bool = False
+
+
+class Route(NamedTuple):
+    """An address: what it shows, what its words may be, and what it must ask before."""
+
+    page: Callable[[Visit, Any], Page]
+    words: Mapping[str, Callable[[str], object]] = {}
+    asks: Callable[[Visit], Question] | None = None
+    method: str = "GET"
+
+
+# Words of a query
+
+
+def _text(said: str) -> str:
+    if len(said) > _MOST_TEXT or "\0" in said:
+        raise BadArgument(f"a word has more than {_MOST_TEXT} characters, or a NUL")
+    return said
+
+
+def _number(said: str) -> int:
+    if not (said.isascii() and said.isdigit() and len(said) <= _MOST_DIGITS):
+        raise BadArgument(f"{said[:_MOST_DIGITS]!r} is no number")
+    return int(said)
+
+
+_OF = {"p": _text}
+ROUTES: Mapping[str, Route] = {
+    "/": Route(pages.overview, _OF),
+    "/stage": Route(pages.stage, {**_OF, "name": _text}),
+    "/driver": Route(pages.driver, {**_OF, "name": _text, "host": _text}),
+    "/log": Route(
+        pages.log,
+        {**_OF, "name": _text, "host": _text, "from": _number, "file": _number},
+        pages.log_question,
+    ),
+    "/doc": Route(pages.document, {**_OF, "d": _text}, pages.document_question),
+    "/discarded": Route(
+        pages.discarded,
+        {**_OF, "stage": _text, "cause": _text, "text": _text},
+        pages.discarded_question,
+    ),
+    "/events": Route(pages.events, _OF, pages.events_question),
+    "/health": Route(pages.health, _OF),
+}
+# Where each is for programs, and what it is then.
+_FOR_PROGRAMS = {
+    f"{path if path != '/' else '/index'}.json": path
+    for path, route in ROUTES.items()
+    if route.method == "GET"
+}
+# What every page needs, and nobody must be kept from.
+_FILES = {
+    "/style.css": "text/css; charset=utf-8",
+    "/script.js": "text/javascript; charset=utf-8",
+    "/icon.svg": "image/svg+xml",
+}
+_LOGIN = "/login"
+
+
+def respond(request: Request, facts: Facts, now: float) -> Response:
+    """Return the answer to a request at an instant, in seconds since the epoch."""
+    site = facts.site
+    if not security.is_called(request.headers.get("host", ""), site):
+        return _plain(421, "this page has another name; serve --host NAME lets it be called so")
+    if not request.path.startswith(f"{site.prefix}/"):
+        return _plain(404, "nothing is here: the address that serve printed has more to it")
+    path = request.path.removeprefix(site.prefix)
+    allowed = _methods(path)
+    if not allowed:
+        return _plain(404, "there is no such page")
+    if request.method not in allowed:
+        return _plain(405, "this cannot be done here", ("Allow", ", ".join(allowed)))
+    if path in _FILES:
+        return _file(path, request)
+    if path == _LOGIN:
+        return _enter(request, facts, now)
+    return _for_members(path, request, facts, now)
+
+
+def _methods(path: str) -> tuple[str, ...]:
+    """Return what may be done at an address; nothing where there is none."""
+    if path == _LOGIN:
+        return ("POST",)
+    if path in _FILES:
+        return ("GET", "HEAD")
+    route = ROUTES.get(_FOR_PROGRAMS.get(path, path))
+    if route is None:
+        return ()
+    return ("GET", "HEAD") if route.method == "GET" else (route.method,)
+
+
+def _for_members(path: str, request: Request, facts: Facts, now: float) -> Response:
+    """Answer who has shown a token."""
+    session = security.session_of(request.headers, facts.site.keys)
+    if "authorization" in request.headers and security.is_shut(facts.wrong_at, now):
+        return _shut()
+    if not session.role:
+        return _stranger(path, request, facts)
+    name = _FOR_PROGRAMS.get(path, path)
+    route = ROUTES[name]
+    try:
+        visit = Visit(facts, session, _words(request.query, route), now, name)
+        if route.asks is not None and facts.answer is None:
+            return Response(question=route.asks(visit))
+        answer = facts.answer or Answer()
+        if answer.error:
+            page = pages.message(visit, answer.status, answer.error)
+        else:
+            page = route.page(visit, answer.value)
+    except BadArgument as error:
+        page = pages.message(Visit(facts, session, {}, now, name), 400, str(error))
+    except NotFound as error:
+        page = pages.message(Visit(facts, session, {}, now, name), 404, str(error))
+    except NotYet as error:
+        page = pages.message(Visit(facts, session, {}, now, name), 503, str(error))
+    return _shown(page, request, as_json=path in _FOR_PROGRAMS)
+
+
+def _words(query: str, route: Route) -> dict[str, object]:
+    """Return the words of a query, each read as its row says; BadArgument for any other."""
+    if len(query) > _MOST_QUERY:
+        raise BadArgument(f"the address has more than {_MOST_QUERY} characters")
+    try:
+        pairs = parse_qsl(query, errors="surrogateescape", max_num_fields=_MOST_WORDS)
+    except ValueError:
+        raise BadArgument(f"the address has more than {_MOST_WORDS} words") from None
+    found: dict[str, object] = {}
+    for key, said in pairs:
+        if key not in route.words or key in found:
+            raise BadArgument(f"{key[:_MOST_DIGITS]!r} is not asked here, or twice")
+        found[key] = route.words[key](said)
+    return found
+
+
+# Who comes in
+
+
+def _stranger(path: str, request: Request, facts: Facts) -> Response:
+    wrong = request.headers.get("authorization", "")[:7].lower() == "bearer "
+    if path in _FOR_PROGRAMS or request.method == "HEAD" or wrong:
+        answer = _plain(401, "a token is needed: Authorization: Bearer TOKEN")
+        return answer._replace(wrong_token=wrong)
+    return _shown(pages.login(facts.site), request, as_json=False)
+
+
+def _enter(request: Request, facts: Facts, now: float) -> Response:
+    """Open a session for who brings a token, in a form."""
+    site = facts.site
+    if not security.is_from_here(request.headers, site):
+        return _plain(403, "the form was not sent by this page")
+    if security.is_shut(facts.wrong_at, now):
+        return _shut()
+    role = security.role_of(_form(request.body).get("token", "").strip(), site.keys)
+    if not role:
+        page = pages.login(site, wrong=True)
+        return _shown(page, request, as_json=False)._replace(wrong_token=True)
+    cookie = (
+        f"{security.COOKIE}={security.cookie(role, site.keys, facts.nonce)}; "
+        f"Path={site.prefix}; HttpOnly; SameSite=Strict"
+    )
+    secure = "; Secure" if site.scheme == "https" else ""
+    to = ("Location", f"{site.prefix}/")
+    return _plain(303, "welcome", to, ("Set-Cookie", cookie + secure))
+
+
+def _form(body: bytes) -> dict[str, str]:
+    """Return the words of a form; none of one that cannot be read."""
+    if len(body) > MOST_BODY:
+        return {}
+    try:
+        return dict(parse_qsl(body.decode("ascii"), max_num_fields=_MOST_WORDS))
+    except ValueError:
+        return {}
+
+
+def _shut() -> Response:
+    return _plain(429, "too many wrong tokens; try again in a minute", ("Retry-After", "60"))
+
+
+# What is sent
+
+
+def _shown(page: Page, request: Request, *, as_json: bool) -> Response:
+    """Return a page, or that it is the one that was seen last."""
+    if as_json:
+        return _answer(page.status, json_text(page.document).encode(), _JSON, request)
+    if page.text is not None:
+        return _answer(page.status, page.text.encode(errors="replace"), _TEXT, request)
+    html = pages.rendered(page).encode(errors="replace")
+    return _answer(page.status, html, _HTML, request)
+
+
+def _answer(status: int, body: bytes, kind: str, request: Request) -> Response:
+    tag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
+    headers = (("Content-Type", kind), ("ETag", tag), *security.HEADERS)
+    if status == 200 and request.headers.get("if-none-match") == tag:
+        return Response(304, b"", headers)
+    return Response(status, b"" if request.method == "HEAD" else body, headers)
+
+
+def _plain(status: int, words: str, *more: tuple[str, str]) -> Response:
+    kind = ("Content-Type", _TEXT)
+    return Response(status, f"{words}\n".encode(), (kind, *more, *security.HEADERS))
+
+
+def _file(path: str, request: Request) -> Response:
+    return _answer(200, _read(path[1:]), _FILES[path], request)
+
+
+def _read(name: str, kept: dict[str, bytes] = {}) -> bytes:  # noqa: B006 - read once
+    if name not in kept:
+        kept[name] = files(__package__).joinpath(name).read_bytes()
+    return kept[name]

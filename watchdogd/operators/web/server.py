@@ -1,0 +1,157 @@
+"""Serves the page: read this first.
+
+A request goes to `respond` with what was seen last. Where it has a question, that is asked of the
+process that looks, and the request goes there once more. Nothing here touches a queue, and nothing
+is lost when this is killed.
+"""
+
+import logging
+import os
+import pwd
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from waitress.channel import HTTPChannel
+from waitress.server import create_server
+from waitress.task import ErrorTask, ThreadedTaskDispatcher
+
+from watchdogd.operators.web import security
+from watchdogd.operators.web.facts import Facts, Site
+from watchdogd.operators.web.respond import MOST_BODY, Request, Response, respond
+from watchdogd.operators.web.snapshot import Looker
+
+# Bytes, seconds, connections: what one client may ask for.
+_LIMITS: Mapping[str, Any] = {
+    "threads": 4,
+    "max_request_body_size": MOST_BODY,
+    "max_request_header_size": 16 << 10,
+    "channel_timeout": 20,
+    "connection_limit": 100,
+    "ident": None,
+}
+# Wrong tokens that are remembered.
+_MOST_WRONG = 100
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Served:
+    """The pages of some pipelines as a WSGI application."""
+
+    def __init__(self, site: Site, lookers: Mapping[str, Looker]) -> None:
+        self._site = site
+        self._lookers = lookers
+        self._wrong_at: deque[float] = deque(maxlen=_MOST_WRONG)
+
+    def __call__(
+        self, environ: Mapping[str, Any], start_response: Callable[..., object]
+    ) -> Iterable[bytes]:
+        response = self.answer(request_of(environ))
+        phrase = HTTPStatus(response.status).phrase
+        length = ("Content-Length", str(len(response.body)))
+        more = [] if response.status == HTTPStatus.NOT_MODIFIED else [length]
+        start_response(f"{response.status} {phrase}", [*response.headers, *more])
+        return [response.body]
+
+    def answer(self, request: Request) -> Response:
+        """Return the answer to a request, after what had to be asked for it."""
+        now = time.time()
+        # Only who may see anything has anything looked at.
+        snapshots = {name: one.snapshot for name, one in self._lookers.items()}
+        if security.session_of(request.headers, self._site.keys).role:
+            snapshots = {name: one.latest() for name, one in self._lookers.items()}
+            now = time.time()
+        facts = Facts(self._site, snapshots, os.urandom(16).hex(), tuple(self._wrong_at))
+        response = respond(request, facts, now)
+        if response.question is not None:
+            answer = self._lookers[response.question.pipeline].ask(response.question)
+            response = respond(request, facts._replace(answer=answer), now)
+        if response.wrong_token:
+            self._wrong_at.append(now)
+        return response
+
+
+def request_of(environ: Mapping[str, Any]) -> Request:
+    """Return what a WSGI server heard."""
+    headers = {
+        name.removeprefix("HTTP_").replace("_", "-").lower(): said
+        for name, said in environ.items()
+        if name.startswith("HTTP_")
+    }
+    body = environ["wsgi.input"].read(MOST_BODY + 1) if environ["REQUEST_METHOD"] == "POST" else b""
+    return Request(
+        method=environ["REQUEST_METHOD"],
+        path=environ.get("PATH_INFO", ""),
+        query=environ.get("QUERY_STRING", ""),
+        headers=headers,
+        body=body,
+        peer=environ.get("REMOTE_ADDR", ""),
+    )
+
+
+class _Refusal(ErrorTask):  # type: ignore[misc]
+    """What waitress answers by itself to what is no request."""
+
+    def build_response_header(self) -> bytes:
+        self.response_headers.extend(security.HEADERS)
+        header: bytes = super().build_response_header()
+        return header
+
+
+class _Channel(HTTPChannel):  # type: ignore[misc]
+    """One connection; on a socket of this host the system says whose it is."""
+
+    error_task_class = _Refusal
+
+    def __init__(self, server: Any, sock: socket.socket, addr: Any, *rest: Any, map: Any) -> None:
+        if sock.family == socket.AF_UNIX:
+            found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            addr = (f"user {_user(_CREDENTIALS.unpack(found)[1])}", None)
+        super().__init__(server, sock, addr, *rest, map=map)
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"{uid} ({pwd.getpwuid(uid).pw_name})"
+    except KeyError:
+        return str(uid)
+
+
+def listen_at(path: str) -> socket.socket:
+    """Return a socket in the file system that only its owner can connect to. One that nobody
+    listens at any more is replaced; FileExistsError where somebody does."""
+    with socket.socket(socket.AF_UNIX) as other:
+        if not other.connect_ex(path):
+            raise FileExistsError(f"somebody serves at {path} already")
+    aside, bound = f"{path}.{os.getpid()}", socket.socket(socket.AF_UNIX)
+    # Nobody may connect before the mode is set.
+    before = os.umask(0o177)
+    try:
+        bound.bind(aside)
+    finally:
+        os.umask(before)
+    bound.listen()
+    os.replace(aside, path)
+    return bound
+
+
+def serve_at(site: Site, lookers: Mapping[str, Looker], sockets: Sequence[socket.socket]) -> None:
+    """Answer requests until somebody ends it."""
+    logging.basicConfig(stream=sys.stderr, format="watchdogd: %(message)s", level=logging.ERROR)
+    served, loop = Served(site, lookers), dict[int, Any]()
+    threads = ThreadedTaskDispatcher()
+    threads.set_thread_count(_LIMITS["threads"])
+    # A server of sockets of both kinds is refused, but two in one loop are not.
+    for one in sockets:
+        server = create_server(served, map=loop, sockets=[one], _dispatcher=threads, **_LIMITS)
+        server.channel_class = _Channel
+    try:
+        server.run()
+    finally:
+        for looker in lookers.values():
+            looker.close()

@@ -1,0 +1,162 @@
+"""The one process that looks at a pipeline, however many watch; and what it saw last.
+
+A look is asked for when somebody wants a page, and not before the last one is so old that looking
+takes a twentieth of the time. Whoever waits for an answer waits for a moment: then the page shows
+what was seen before, and says how old that is. A process that does not answer is left behind,
+killed but not waited for, and another is started: at most one a minute, and not beside too many.
+"""
+
+import itertools
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+from watchdogd.operators.web.facts import Answer, Question, Snapshot
+
+# Seconds between two looks: at least this, and so long that looking takes a twentieth of the time.
+_EVERY = 1.0
+_SHARE = 20
+# How long one waits: for the first look, for a newer one, and for any other answer.
+_FIRST, _NEWER, _PATIENCE = 3.0, 1.0, 3.0
+# Seconds between two starts; and how many that do not end may be left behind.
+_RESTART_EVERY = 60.0
+_RESTART_DEAD_AFTER = 5.0
+_MOST_LEFT = 5
+# So many questions may wait for an answer.
+_MOST_ASKED = 50
+_NO_ANSWER = Answer(error="the file system does not answer", status=503)
+
+
+class Looker:
+    """One pipeline's process, and what it saw last."""
+
+    def __init__(self, name: str, argv: Sequence[str]) -> None:
+        self.name = name
+        self.snapshot = Snapshot()
+        # How many looks were asked for.
+        self.looks = 0
+        self._argv = list(argv)
+        self._changed = threading.Condition()
+        self._numbers = itertools.count(1)
+        # Questions without an answer so far, by number: when each was asked.
+        self._asked: dict[int, float] = {}
+        # Those that somebody waits for; None while there is no answer.
+        self._answers: dict[int, Answer | None] = {}
+        # The look that is under way; and when the last one ended.
+        self._looking = 0
+        self._looked_at = -1e9
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._may_start_at = 0.0
+        self._left: list[subprocess.Popen[bytes]] = []
+
+    def latest(self) -> Snapshot:
+        """Return what was seen last, newer than before where that comes within a moment."""
+        with self._changed:
+            seen = self.snapshot.seen
+            every = max(_EVERY, seen.took * _SHARE) if seen else _EVERY
+            now = time.monotonic()
+            if not self._looking and now - self._looked_at >= every:
+                self._looking = self._send(Question(self.name, "look"))
+                self.looks += 1
+            began_at = self._asked.get(self._looking, now)
+            patience = began_at + (_NEWER if seen else _FIRST) - now
+            self._changed.wait_for(lambda: not self._looking, max(0.0, patience))
+            return self.snapshot
+
+    def ask(self, question: Question) -> Answer:
+        """Return the answer to a question, or that there is none."""
+        with self._changed:
+            now = time.monotonic()
+            # Where nothing is answered, nobody else waits for that to be seen.
+            oldest = min(self._asked.values(), default=now)
+            if oldest + _PATIENCE < now or len(self._asked) >= _MOST_ASKED:
+                self._send(None)
+                return _NO_ANSWER
+            number = self._send(question)
+            self._answers[number] = None
+            self._changed.wait_for(
+                lambda: self._answers[number] or number not in self._asked, _PATIENCE
+            )
+            return self._answers.pop(number) or _NO_ANSWER
+
+    def close(self) -> None:
+        """End the process; one that cannot end is left behind."""
+        with self._changed:
+            self._abandon()
+        for one in self._left:
+            with suppress(subprocess.TimeoutExpired):
+                one.wait(_NEWER)
+
+    # The process
+
+    def _send(self, question: Question | None) -> int:
+        """Ask, of a process that is there or is started now; return the number, 0 if that failed.
+        Without a question, only see to the process."""
+        now = time.monotonic()
+        oldest = min(self._asked.values(), default=now)
+        if self._connection is not None and oldest + _RESTART_EVERY / 2 < now:
+            self._abandon()
+        if self._connection is None and now >= self._may_start_at:
+            self._start(now)
+        if self._connection is None or question is None:
+            return 0
+        number = next(self._numbers)
+        try:
+            self._connection.send((number, question))
+        except OSError:
+            self._abandon()
+            return 0
+        self._asked[number] = now
+        return number
+
+    def _start(self, now: float) -> None:
+        self._left = [one for one in self._left if one.poll() is None]
+        if len(self._left) >= _MOST_LEFT:
+            return
+        ours, theirs = socket.socketpair()
+        with theirs:
+            fd = theirs.fileno()
+            self._process = subprocess.Popen(
+                [*self._argv, str(fd)], pass_fds=[fd], stdin=subprocess.DEVNULL, cwd="/"
+            )
+        self._may_start_at = now + _RESTART_EVERY
+        self._connection = Connection(ours.detach())
+        threading.Thread(target=self._listen, args=(self._connection,), daemon=True).start()
+
+    def _abandon(self) -> None:
+        """Kill the process, and wait for nothing: what was asked has no answer."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._left.append(self._process)
+        self._process = self._connection = None
+        self._asked.clear()
+        self._looking = 0
+        self._changed.notify_all()
+
+    def _listen(self, connection: Connection) -> None:
+        """Take answers as they come, until the process ends."""
+        with connection, suppress(EOFError, OSError):
+            while True:
+                number, answer = connection.recv()
+                with self._changed:
+                    self._take(number, answer)
+        with self._changed:
+            if self._connection is connection:
+                self._may_start_at = time.monotonic() + _RESTART_DEAD_AFTER
+                self._abandon()
+
+    def _take(self, number: int, answer: Answer) -> None:
+        if self._asked.pop(number, None) is None:
+            return
+        if number == self._looking:
+            self.snapshot = self.snapshot.after(answer)
+            self._looking, self._looked_at = 0, time.monotonic()
+        elif number in self._answers:
+            self._answers[number] = answer
+        self._changed.notify_all()
