@@ -7,6 +7,7 @@ arguments   parameters, questions and warnings that several commands have
 docids      finds the documents that a command line names
 render      tables, colours, JSON, and names that cannot steer a terminal
 put         submits files; `submitting` lets them in
+intake      takes what others drop into a folder
 run         one driver; `progress` tells a terminal how far it is
 get         collects what a queue holds as plain files
 status      counts a queue's documents, and says what its drivers do
@@ -50,6 +51,7 @@ _FUQ = {
 
 COMMANDS = {
     "put": Command("put", "put", "Submit files to a queue."),
+    "intake": Command("intake", "intake", "Take what others drop into a folder."),
     "run": Command("run", "run", "Drive a processor over queues."),
     "get": Command("get", "get", "Collect what a queue holds as plain files, each exactly once."),
     "status": Command("status", "status", "Count the documents, and say what the drivers do."),

@@ -3,13 +3,14 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from queuedriver.cli import say, showing
 from queuedriver.cli.arguments import AS_JSON, QUEUE, warn_of_trip
 from queuedriver.cli.render import escape_name, paint_for, write_json
 from queuedriver.cli.words import argument, flag, option
-from queuedriver.errors import BadArgument, NotFound
+from queuedriver.disk.filesystem import Directory
+from queuedriver.errors import BadArgument, NotFound, explained
 from queuedriver.format.event import describe
 from queuedriver.format.units import format_count
 from queuedriver.operating import document_view
@@ -68,7 +69,11 @@ def show(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> Non
 
 
 def why(queue: str = QUEUE, docid: str = DOCID) -> None:
-    """Say in a sentence why a document is where it is."""
+    """Say in a sentence why a document is where it is; or, of a folder that an intake takes from,
+    what a file in it waits for."""
+    if sentence := _of_folder(queue, docid):
+        print(escape_name(f"{docid}: {sentence}"))
+        return
     with _document(queue, docid) as seen:
         print(escape_name(f"{seen.docid}: {explain(seen)}"))
 
@@ -93,6 +98,19 @@ def warn_of_gaps(readings: Sequence[Reading]) -> None:
     if skipped := max((one.skipped for one in readings), default=0):
         journal = "journal" if len(readings) == 1 else "journals"
         say(f"damaged and left out: {format_count(skipped, 'line')} of the {journal}")
+
+
+def _of_folder(folder: str, path: str) -> str:
+    """Return what a file of a folder waits for; "" where no intake takes from it."""
+    # Late: few ask for that.
+    from queuedriver.intake import asking
+
+    with explained(folder), closing(Directory.open(folder)) as opened:
+        home = asking.home_of(opened)
+        if home is None:
+            return ""
+        with closing(home):
+            return asking.why(opened, home, path)
 
 
 @contextmanager

@@ -56,12 +56,16 @@ class Waker:
         poll: bool,
         wake_fd: int,
         interesting: Callable[[str], bool],
+        *,
+        writes: bool = False,
     ) -> None:
         self.paths = tuple(paths)
         # When it is worth asking for hints again, where there are none; 0 while nothing is known to
         # speak against them.
         self._retry_at = math.inf if poll else 0.0
         self._interesting = interesting
+        # Whether the end of a writing is worth a hint, too, and not just a new name.
+        self._writes = writes
         self._observer: InotifyObserver | None = None
         self._armed = False
         self._hint_fd = -1
@@ -118,6 +122,10 @@ class Waker:
         self._armed = False
         if self._observer is not None:
             self._observer.unschedule_all()
+        self.heed()
+
+    def heed(self) -> None:
+        """Forget hints that came, and watch on."""
         if self._hint_fd >= 0:
             with suppress(BlockingIOError):
                 os.eventfd_read(self._hint_fd)
@@ -146,7 +154,7 @@ class Waker:
         if self._observer is None and any(is_network(filesystem_type(one)) for one in self.paths):
             raise OSError(errno.EOPNOTSUPP, "other hosts may change it unseen")
         # Not at the top: its import is a tenth of a cold start, and most commands never wait.
-        from watchdog.events import FileCreatedEvent, FileMovedEvent
+        from watchdog.events import FileClosedEvent, FileCreatedEvent, FileMovedEvent
         from watchdog.observers.inotify import InotifyObserver
 
         # Of watchdog's handlers just `dispatch` is called.
@@ -157,10 +165,9 @@ class Waker:
                 self._poll.register(self._hint_fd, select.POLLIN)
                 self._observer = InotifyObserver()
                 self._observer.start()
+            wanted = [FileMovedEvent, FileCreatedEvent, *([FileClosedEvent] * self._writes)]
             for path in self.paths:
-                self._observer.schedule(
-                    handler, path, event_filter=[FileMovedEvent, FileCreatedEvent]
-                )
+                self._observer.schedule(handler, path, event_filter=wanted)
         self._armed = True
 
 

@@ -30,6 +30,9 @@ PURE = {
     "queuedriver.format.event",
     "queuedriver.format.records",
     "queuedriver.options",
+    "queuedriver.intake",
+    "queuedriver.intake.options",
+    "queuedriver.intake.rules",
     "queuedriver.processors.answers",
     "queuedriver.format.settings",
     "watchdogd.pipeline.model",
@@ -164,6 +167,7 @@ def comes_along(module: str) -> set[str]:
     packages = {
         "queuedriver": str(ROOT),
         "queuedriver.processors": str(ROOT / "processors"),
+        "queuedriver.intake": str(ROOT / "intake"),
         "watchdogd.pipeline": str(WATCHDOG / "pipeline"),
         "queuedriver.doors": str(ROOT / "doors"),
         "queuedriver.doors.transports": str(ROOT / "doors" / "transports"),
@@ -202,7 +206,7 @@ def test_errors_lead_to_nothing() -> None:
     assert ARROWS["queuedriver.errors"] == set()
 
 
-LEVELS = ("format", "disk", "claims", "driving", "operating", "check", "cli")
+LEVELS = ("format", "disk", "claims", "driving", "operating", "check", "intake", "cli")
 
 
 def level(module: str) -> int:

@@ -1,0 +1,17 @@
+"""From a folder where others drop files into a queue: each drop once, and never half of one.
+
+watcher      looks, waits, takes: read this first
+intake       one intake from its start to its end
+options      what it may be told
+rules        when a file is taken, and why it is not yet: pure
+folder       which files there are
+leases       whether anybody has a file open for writing
+examining    one look at one file, by the rules
+contents     whether a file is whole
+duplicates   which content entered before
+handover     from a folder that may be written: each step is one rename
+ledger       from a folder that stays as it is
+into         the queue that is taken into
+asking       why a file waits, for whoever asks
+home         the intakes of a folder, and who of them lives
+"""

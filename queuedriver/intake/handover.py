@@ -1,0 +1,237 @@
+"""Taking files away from a folder, each step one rename. A crash leaves one of these:
+
+    FOLDER/<name>                     a drop that nobody has taken
+    home/<docid>.<N>.working          claimed by N; no producer can open it by its name any more,
+                                      but one may have it open
+    home/<docid>.<N>.written          its copy is whole, and N is about to publish it, or has
+    home/<docid>.ready                given back: for any intake to claim
+
+A claim is *sealed* when nobody writes it any more, and enters then: on the queue's file system by
+one rename; else it is copied, committed (`.working` to `.written`), published and finished. A claim
+is never renamed back: under its name there may be a newer drop. Whoever finds claims of an intake
+that is gone finishes those that are committed, and gives back the others; of two who do so, or of
+one that was taken for dead and is not, each finds the name gone that the other has renamed.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+import msgspec
+
+from queuedriver.disk.filesystem import Directory, move, open_fd
+from queuedriver.format import names
+from queuedriver.intake.folder import Folder, facts_of, look_at
+from queuedriver.intake.home import Home
+from queuedriver.intake.into import Into
+from queuedriver.intake.options import REFUSED, IntakeOptions
+from queuedriver.intake.rules import Facts
+
+
+class Claim(NamedTuple):
+    """A file that is ours alone to take."""
+
+    docid: str
+    token: str
+    # What it was called below the folder; its docid where nobody knows that any more.
+    path: str
+
+    @property
+    def working(self) -> str:
+        return names.working_name(self.docid, 0, self.token)
+
+    @property
+    def written(self) -> str:
+        return names.written_name(self.docid, 0, self.token)
+
+    @property
+    def copy(self) -> str:
+        """Return the name of its copy while that is not published."""
+        return names.writing_name(self.docid, self.token)
+
+
+class Handover:
+    """Takes from one folder into one queue."""
+
+    def __init__(self, folder: Folder, home: Home, into: Into, options: IntakeOptions) -> None:
+        self.home = home
+        self._folder = folder
+        self._into = into
+        self._options = options
+
+    # Claim
+
+    def claim(self, path: str, docid: str) -> Claim | None:
+        """Claim a file of the folder; None when it is gone."""
+        at, name = os.path.split(path)
+        with self._folder.opened(at) as directory:
+            return self._claim(directory, name, docid, path)
+
+    def claim_given_back(self) -> Iterator[Claim]:
+        """Claim what was given back."""
+        for name, item in list(names.walk(self.home.directory)):
+            if item is not None and item.state == names.READY:
+                claim = self._claim(self.home.directory, name, item.docid, item.docid)
+                if claim is not None:
+                    yield claim
+
+    def _claim(self, source: Directory, name: str, docid: str, path: str) -> Claim | None:
+        claim = Claim(docid, self.home.mint.next(time.time_ns() // 1000), path)
+        home = self.home.directory
+        try:
+            os.rename(name, claim.working, src_dir_fd=source.fd, dst_dir_fd=home.fd)
+        except FileNotFoundError:
+            # Another intake was faster, or the reply to a rename that happened was lost.
+            return claim if home.present(claim.working) else None
+        return claim
+
+    def look(self, claim: Claim) -> Facts | None:
+        """Return what a claimed file is now; None for what is no regular file."""
+        return look_at(self.home.directory, claim.working)
+
+    # Enter
+
+    def enter(self, claims: Collection[Claim]) -> list[tuple[Claim, str]]:
+        """Let sealed claims into the queue; return those that are in, with their names there. What
+        is missing has changed meanwhile, or was taken back."""
+        home, entered = self.home.directory, []
+        renamed = {claim for claim in claims if self._can_rename(claim)}
+        if self._into.durable:
+            home.sync_files(claim.working for claim in renamed)
+        for claim in claims:
+            final = self._rename(claim) if claim in renamed else self._carry(claim)
+            if final is not None:
+                entered.append((claim, final))
+                self._into.note("submitted", claim.docid, f"from {self.origin(claim)}", final)
+        if self._into.durable and renamed:
+            self._into.queue.sync()
+            home.sync()
+        return entered
+
+    def origin(self, claim: Claim) -> str:
+        """Return where a claimed file was."""
+        return os.path.join(self._folder.directory.path, claim.path)
+
+    def _can_rename(self, claim: Claim) -> bool:
+        """Return whether one rename takes the file and leaves nothing of it, as of one with a
+        second name, which may be written by that."""
+        found = self.home.directory.status(claim.working)
+        here = found.st_dev == self._into.queue.status().st_dev
+        return here and found.st_nlink == 1 and not self._options.archive
+
+    def _rename(self, claim: Claim) -> str | None:
+        try:
+            return self._into.enter(self.home.directory, claim.working, claim.docid, claim.token)
+        except OSError as error:
+            # A bind mount is another file system to a rename, though not by its number.
+            if error.errno != errno.EXDEV:
+                raise
+            return self._carry(claim)
+
+    def _carry(self, claim: Claim) -> str | None:
+        """Copy, commit, publish and finish."""
+        with open_fd(self.home.directory.open_read(claim.working)) as source:
+            before = facts_of(os.fstat(source))
+            self._into.copy(source, claim.copy)
+            if facts_of(os.fstat(source)) != before:
+                # Somebody writes it yet: the next copy replaces this one.
+                return None
+        if not self._commit(claim):
+            self._into.set_aside(claim.copy)
+            return None
+        final = self._into.publish(claim.copy, claim.docid, claim.token)
+        self._finish(claim, claim.written)
+        return final or names.waiting_name(claim.docid, 0)
+
+    def _commit(self, claim: Claim) -> bool:
+        """Say that the copy is whole; return whether the claim was still ours. From here on the
+        copy is published by whoever finds this."""
+        home = self.home.directory
+        try:
+            home.rename(claim.working, claim.written)
+        except FileNotFoundError:
+            # Taken back; or it happened, and the reply was lost.
+            return home.present(claim.written)
+        finally:
+            if self._into.durable:
+                home.sync()
+        return True
+
+    def _finish(self, claim: Claim, name: str) -> None:
+        """Remove the file, or move it to the archive: its document is in the queue."""
+        form = self._options.archive
+        if not form:
+            self.home.directory.remove(name)
+            return
+        where = time.strftime(form)
+        with closing(self._folder.directory.subdirectory(where, create=True)) as archive:
+            self._put(name, archive, claim)
+
+    def _put(self, name: str, to: Directory, claim: Claim) -> str | None:
+        """Move a file of ours to a directory for people, under the name that it had."""
+        return move(self.home.directory, name, to, os.path.basename(claim.path), claim.token)
+
+    # What does not enter
+
+    def skip(self, claim: Claim, why: str) -> None:
+        """Finish a claim whose content is in the queue, or was."""
+        self._into.note("skipped", claim.docid, f"{self.origin(claim)}: {why}")
+        self._finish(claim, claim.working)
+
+    def refuse(self, claim: Claim, why: str) -> None:
+        """Move a claimed file to where people find what was refused, with a report."""
+        where = self._options.refused
+        if where is None:
+            refused = self._folder.directory.subdirectory(REFUSED, create=True)
+        else:
+            refused = Directory.open(where, create=True)
+        with closing(refused):
+            name = self._put(claim.working, refused, claim)
+            if name is not None:
+                report(refused, name, self.origin(claim), why)
+                self._into.note("refused", claim.docid, f"{self.origin(claim)}: {why}")
+
+    # Recover
+
+    def recover(self, held: Collection[str]) -> None:
+        """Finish or give back what intakes that are gone had claimed; `held` are our own N."""
+        home = self.home.directory
+        # First the copies: what is claimed later has no copy among them.
+        copies = [one for _, one in names.walk(self._into.copies) if one is not None]
+        seen: set[str] = set()
+        for name, item in list(names.walk(home)):
+            if item is None or not item.claimed:
+                continue
+            seen.add(item.token)
+            if not self.home.is_gone(item.token, item.token in held):
+                continue
+            claim = Claim(item.docid, item.token, item.docid)
+            if item.state == names.WORKING:
+                move(home, name, home, names.waiting_name(item.docid, 0), item.token)
+            else:
+                final = self._into.publish(claim.copy, item.docid, item.token)
+                self._finish(claim, name)
+                self._into.note("recovered", item.docid, "its intake had committed it", final)
+        for copy in copies:
+            if copy.token not in seen and self._is_unclaimed(copy, held):
+                self._into.set_aside(names.writing_name(copy.docid, copy.token))
+        self.home.forget_the_gone(seen)
+
+    def _is_unclaimed(self, copy: names.Item, held: Collection[str]) -> bool:
+        """Return whether an unpublished copy is of an intake that is gone and has no claim, as far
+        as one can see."""
+        if copy.state != names.WRITING or not self.home.knows(copy.token):
+            return False
+        claim = Claim(copy.docid, copy.token, "")
+        claimed = any(map(self.home.directory.present, (claim.working, claim.written)))
+        return not claimed and self.home.is_gone(copy.token, copy.token in held)
+
+
+def report(directory: Directory, name: str, origin: str, why: str) -> None:
+    """Write beside a file that was refused where it came from, and why."""
+    said = {"file": origin, "why": why, "refused_at": time.time()}
+    data = msgspec.json.format(msgspec.json.encode(said), indent=2)
+    directory.write_aside(f"{name}{names.REPORT}", data)

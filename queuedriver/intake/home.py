@@ -1,0 +1,193 @@
+"""The intakes of one folder: where they keep what is theirs, who they are, and who lives.
+
+    FOLDER/.queuedriver-intake/     claims, of a folder that may be written
+    QUEUE/.queuedriver/intake/      copies on their way into the queue; and, of a folder that stays
+                                    as it is, the ledger of what was taken
+
+In the first of the two that is used is also: `intakes/<id>.json`, where each says that it lives, as
+drivers do; `queue`, the landmark of the queue, so that nobody finishes in another queue what was
+begun for this one; and `told.json`, by which `queuedriver why` knows the rules.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+
+import msgspec
+
+from queuedriver.claims.heartbeat import Heartbeat
+from queuedriver.claims.liveness import (
+    CRASHED,
+    EXPIRY,
+    PAST,
+    Observer,
+    Owner,
+    Roster,
+    draw_salt,
+    registration_name,
+)
+from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.lock import locked
+from queuedriver.disk.mounts import filesystem_type, is_network
+from queuedriver.disk.output_id import landmark
+from queuedriver.driving.setup import free_id
+from queuedriver.errors import ConfigError, IdHeld, explained
+from queuedriver.format import names
+from queuedriver.format.records import LEASE, Counters, Registration, encode, read_record
+from queuedriver.intake.options import IntakeOptions
+
+PRIVATE = ".queuedriver-intake"
+# Inside the queue: copies, and the ledger.
+INSIDE = os.path.join(names.PRIVATE, "intake")
+_INTAKES = "intakes"
+_QUEUE = "queue"
+_TOLD = "told.json"
+# A start takes milliseconds, and one that recovers much takes longer; in seconds.
+_LOCK_PATIENCE = 120.0
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What the intakes of a folder were told last, and found out."""
+
+    queue: str
+    options: IntakeOptions
+    # Whether leases tell of writers, and whether only this host changes the folder.
+    leases: bool
+    local: bool
+
+
+class Home:
+    """What the intakes of one folder have in common, as one of them sees it."""
+
+    def __init__(self, directory: Directory, intakes: Directory, observer: Observer) -> None:
+        self.directory = directory
+        self.roster = Roster(intakes, observer)
+        self.mint: names.Mint
+        self._intakes = intakes
+        self.observer = observer
+
+    def note(self, told: Told) -> None:
+        """Note for whoever asks why a file waits what the rules are."""
+        self.directory.write_aside(_TOLD, encode(told))
+
+    def knows(self, token: str) -> bool:
+        """Return whether this N is of an intake of this folder, as far as is known: others bring
+        files into the same queue."""
+        parts = names.parse_token(token)
+        ours = (parts.driver, parts.salt) == (self.mint.driver, self.mint.salt)
+        return ours or self.roster.owner(parts).registration is not None
+
+    def is_gone(self, token: str, held: bool) -> bool:
+        """Return whether nobody lives who could go on with what has this N; `held`: we do."""
+        parts = names.parse_token(token)
+        if (parts.driver, parts.salt) == (self.mint.driver, self.mint.salt):
+            # What was made though we were told that it was not.
+            return not held
+        owner: Owner = self.roster.owner(parts)
+        if owner.registration is None:
+            # Nobody knows of it; who would go on with it has had a lease's time to.
+            return self.observer.unchanged_for(token, token) > LEASE
+        return not owner.alive
+
+    def forget_the_gone(self, tokens: set[str]) -> None:
+        """Remove registrations of those who left nothing, and have been gone for a day."""
+        kept = {names.parse_token(token).driver for token in tokens}
+        for one in list(self.roster.owners.values()):
+            said = one.registration
+            if one.alive or said is None or one.id in kept:
+                continue
+            if said.beat_at < time.time() - EXPIRY:
+                with suppress(PermissionError):
+                    self._intakes.remove(registration_name(one.id))
+
+
+@contextmanager
+def opened(
+    folder: Directory,
+    queue: Directory,
+    options: IntakeOptions,
+    id: str | None,
+    report: Callable[[], tuple[str, str, Counters]],
+) -> Iterator[Home]:
+    """Open the home of a folder's intakes and register; say goodbye at the end."""
+    observer = Observer()
+    with ExitStack() as at_end:
+        with explained(folder.path, "a folder"):
+            where, name = (queue, INSIDE) if options.leaves else (folder, PRIVATE)
+            home = _part(where, name, at_end)
+            intakes = _part(home, _INTAKES, at_end)
+        found = Home(home, intakes, observer)
+        with locked(os.path.join(home.path, "start.lock"), _LOCK_PATIENCE):
+            if not options.leaves:
+                _agree(home, folder, queue)
+            beats = _register(found, id, folder, queue, report)
+            beats.start()
+        # What ends by an error of its own leaves claims that others are to recover at once.
+        word = CRASHED
+        try:
+            yield found
+            word = "left"
+        finally:
+            with suppress(OSError):
+                beats.leave(word, "it was asked to")
+            beats.stop()
+
+
+def _part(directory: Directory, name: str, at_end: ExitStack) -> Directory:
+    return at_end.enter_context(closing(directory.subdirectory(name, create=True)))
+
+
+def _agree(home: Directory, folder: Directory, queue: Directory) -> None:
+    """Note which queue this folder is taken into, before the first claim, unless that is done."""
+    mark = landmark(queue, create=True)
+    with suppress(FileExistsError):
+        home.write_first(_QUEUE, mark.encode(), durable=True)
+    if home.read(_QUEUE).decode(errors="replace") != mark:
+        raise ConfigError(
+            f"{folder.path} is taken into another queue than {queue.path}; name that one, mount "
+            f"it, or, when nothing is left in {home.path}, remove {home.path}/{_QUEUE}"
+        )
+
+
+def _register(
+    home: Home,
+    id: str | None,
+    folder: Directory,
+    queue: Directory,
+    report: Callable[[], tuple[str, str, Counters]],
+) -> Heartbeat:
+    if id is None:
+        id = free_id([home.roster])
+    elif held := home.roster.holder(names.check_driver_id(id)):
+        where = f"process {held.identity.pid} on {held.identity.host}"
+        raise IdHeld(f"intake {id!r} is running already: {where}; stop it, or choose another --id")
+    owner = home.roster.named(id)
+    last = owner.registration if owner is not None else None
+    home.mint = names.Mint(id, draw_salt())
+    registration = Registration(
+        id=id,
+        salt=home.mint.salt,
+        past=((last.salt, *last.past) if last is not None else ())[:PAST],
+        identity=home.observer.me,
+        processor="intake",
+        inputs=(folder.path,),
+        outputs=(queue.path,),
+        started_at=time.time(),
+        network=is_network(filesystem_type(home.directory.path)),
+    )
+    return Heartbeat(registration, [home._intakes], report)
+
+
+def told_of(home: Directory) -> Told | None:
+    """Return what the intakes of a folder were told last; None where nobody knows."""
+    return read_record(home, _TOLD, Told)
+
+
+def is_lived_in(home: Directory) -> bool:
+    """Return whether an intake lives that takes from this folder."""
+    intakes = home.look_into(_INTAKES)
+    if intakes is None:
+        return False
+    with closing(intakes):
+        return Roster(intakes, Observer()).any_alive()

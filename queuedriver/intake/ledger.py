@@ -1,0 +1,161 @@
+"""Taking copies from a folder that is to stay as it is. A crash leaves one of these:
+
+    home/ledger/<key>.<N>     N is copying the file of this key, or was
+    home/<key>.<N>.copy       its copy, on its way into the queue
+    home/ledger/<key>         the file was taken, by the N that is in there
+
+The key is made of the path and of what the file is: inode, size and times. So a file that was
+replaced or written since is another drop. Renaming the first to the third without replacing decides
+who takes it; it is done when the copy is whole, and the file is still what it was. Whoever recovers
+removes the first before it looks who has won: from then on that N cannot win any more.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import msgspec
+
+from queuedriver.disk.filesystem import Directory, open_fd
+from queuedriver.errors import NotRegular
+from queuedriver.format import names
+from queuedriver.format.records import encode, read_record
+from queuedriver.intake.folder import Folder, facts_of, look_at
+from queuedriver.intake.home import Home
+from queuedriver.intake.into import Into
+from queuedriver.intake.leases import writers
+from queuedriver.intake.rules import Facts
+
+LEDGER = "ledger"
+_COPY = ".copy"
+# Hexadecimal digits of a key.
+_KEY = 40
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is noted of a file."""
+
+    token: str
+    docid: str
+    path: str
+    at: float
+    # Why it did not enter; "" when it did.
+    refused: str = ""
+
+
+def key_of(path: str, facts: Facts) -> str:
+    """Return what stands for one drop."""
+    said = f"{path}\0{facts.inode} {facts.size} {facts.mtime_ns} {facts.ctime_ns}"
+    return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:_KEY]
+
+
+class Ledger:
+    """Takes from one folder into one queue, and remembers what."""
+
+    def __init__(self, folder: Folder, home: Home, into: Into, ledger: Directory) -> None:
+        self.home = home
+        self._folder = folder
+        self._into = into
+        self._ledger = ledger
+        # The keys of what was taken, as far as we know.
+        self._known = {name for name in ledger.names() if len(name) == _KEY}
+
+    def is_known(self, directory: Directory, path: str) -> bool:
+        """Return whether a file of a directory was taken, or refused, as it is."""
+        facts = facts_of(directory.status(os.path.basename(path)))
+        return facts is not None and key_of(path, facts) in self._known
+
+    def take(self, path: str, docid: str, facts: Facts, *, ask: bool) -> str | None:
+        """Take a file that has settled as these facts; return its name in the queue, or None when
+        it has changed, or somebody else has it. `ask`: whether leases tell of writers."""
+        key, token = key_of(path, facts), self._next()
+        entry = Entry(token=token, docid=docid, path=path, at=time.time())
+        self._ledger.write_first(_entry(key, token), encode(entry), self._into.durable)
+        at, name = os.path.split(path)
+        with (
+            self._folder.opened(at) as directory,
+            open_fd(directory.open_read(name)) as source,
+        ):
+            self._into.copy(source, _copy(key, token))
+            is_same = facts_of(os.fstat(source)) == look_at(directory, name) == facts
+            is_same = is_same and not (ask and writers(source) == "some")
+        if not (is_same and self._set(key, token)):
+            self._drop(key, token)
+            return None
+        final = self._into.publish(_copy(key, token), docid, token)
+        message = f"from {os.path.join(self._folder.directory.path, path)}"
+        self._into.note("submitted", docid, message, final)
+        return final or names.waiting_name(docid, 0)
+
+    def refuse(self, path: str, docid: str, facts: Facts, why: str) -> None:
+        """Note why a file does not enter; it is not looked at again as it is."""
+        key, token = key_of(path, facts), self._next()
+        entry = Entry(token=token, docid=docid, path=path, at=time.time(), refused=why)
+        with suppress(FileExistsError):
+            self._ledger.write_first(key, encode(entry), self._into.durable)
+            origin = os.path.join(self._folder.directory.path, path)
+            self._into.note("refused", docid, f"{origin}: {why}")
+        self._known.add(key)
+
+    def recover(self) -> None:
+        """Finish what intakes that are gone have won, and forget what they have not."""
+        for key, token in sorted({*self._begun()}):
+            if not self.home.knows(token) or not self.home.is_gone(token, held=False):
+                continue
+            self._ledger.remove(_entry(key, token))
+            entry = self._winner(key)
+            if entry is not None and entry.token == token:
+                self._into.publish(_copy(key, token), entry.docid, token)
+            else:
+                self._into.set_aside(_copy(key, token))
+
+    def _begun(self) -> Iterator[tuple[str, str]]:
+        """Yield the key and the N of everything that is on its way, or was."""
+        for name in self._into.copies.names():
+            if name.endswith(_COPY):
+                key, _, token = name.removesuffix(_COPY).partition(".")
+                yield key, token
+        for name in self._ledger.names():
+            key, dot, token = name.partition(".")
+            if key and dot:
+                yield key, token
+
+    def _set(self, key: str, token: str) -> bool:
+        """Decide who takes a file; return whether that is this N."""
+        try:
+            self._ledger.rename_new(_entry(key, token), key)
+        except FileExistsError:
+            self._known.add(key)
+            return False
+        except FileNotFoundError:
+            # We were taken for dead; or it happened, and the reply was lost.
+            entry = self._winner(key)
+            if entry is None or entry.token != token:
+                return False
+        self._known.add(key)
+        if self._into.durable:
+            self._ledger.sync()
+        return True
+
+    def _winner(self, key: str) -> Entry | None:
+        with suppress(NotRegular):
+            return read_record(self._ledger, key, Entry)
+        return None
+
+    def _drop(self, key: str, token: str) -> None:
+        """Forget a try that has not won and never will: first what could still make it win."""
+        self._ledger.remove(_entry(key, token))
+        self._into.set_aside(_copy(key, token))
+
+    def _next(self) -> str:
+        return self.home.mint.next(time.time_ns() // 1000)
+
+
+def _entry(key: str, token: str) -> str:
+    return f"{key}.{token}"
+
+
+def _copy(key: str, token: str) -> str:
+    return f"{key}.{token}{_COPY}"

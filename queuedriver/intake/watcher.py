@@ -1,0 +1,352 @@
+"""An intake looks at a folder, waits until files have settled, and takes them. Read this first.
+
+    folder.py      which names came and went
+    examining.py   one look at one file; what it says against the file: rules.py and contents.py
+    handover.py    from a folder that may be written: claim, seal, enter
+    ledger.py      from a folder that is to stay as it is: copy, decide, publish
+    home.py        who else takes from the folder, and who of them is gone
+    intake.py      opens all that, and turns the watcher until it is to leave
+
+Looking is the truth; a hint of the kernel's only hastens it. Each file has its own instant at
+which it is looked at again: soon while it settles, later the longer it waits. How much is looked at
+in one turn is bounded, and listings that cost much come the more seldom: so a full folder costs
+little.
+"""
+
+import heapq
+import math
+import os
+import time
+from collections.abc import Callable, Iterable
+
+from queuedriver.errors import BadDocid, is_trouble
+from queuedriver.format import names
+from queuedriver.format.units import format_count, format_duration
+from queuedriver.intake.duplicates import Contents
+from queuedriver.intake.examining import NOT_REGULAR, Examiner
+from queuedriver.intake.folder import Folder
+from queuedriver.intake.handover import Claim, Handover
+from queuedriver.intake.into import Into
+from queuedriver.intake.ledger import Ledger
+from queuedriver.intake.options import fill
+from queuedriver.intake.rules import Facts, Past, Refused, Verdict, Waits, of_name
+
+# Files that are looked at in one turn, and in one second of those that only wait.
+_AT_ONCE = 2000
+_A_SECOND = 5000
+# From one look to the next, in seconds: of what waits for longer, and of names while none comes or
+# goes. And for how many times as long as a listing took there is no other.
+LONGEST_POLL = 10.0
+_SHARE = 25
+# A file that waits for so many seconds is looked at this much more seldom.
+_PATIENCE = 10.0
+_RECOVER_EVERY = 5.0
+# In the name of a claim that is to be refused because its own cannot be a docid.
+_NAMELESS = "refused"
+
+
+class Candidate:
+    """A file that may be taken, in the folder or claimed."""
+
+    __slots__ = ("due", "is_left", "known", "past", "told", "waits")
+
+    def __init__(self, due: float, known: Facts | None = None) -> None:
+        self.due = due
+        # As what it was claimed.
+        self.known = known
+        self.past: Past | None = None
+        self.waits = Waits("was just seen", 0.0)
+        # Whether there is nothing to wait for: it was taken, and stays.
+        self.is_left = False
+        # Whether people were told for how long it waits.
+        self.told = False
+
+
+class Watcher:
+    """Takes from one folder into one queue, turn by turn. Instants are monotonic, and arguments."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        examiner: Examiner,
+        taker: Handover | Ledger,
+        into: Into,
+        *,
+        contents: Contents,
+        blocked: Callable[[int, int], str],
+    ) -> None:
+        # Documents that entered, files that were refused, and those whose content was known.
+        self.taken = self.refused = self.skipped = 0
+        # Why nothing is taken from anybody; "" while that is not so.
+        self.blocked = ""
+        # By path below the folder; and what was claimed and is not in the queue.
+        self.files: dict[str, Candidate] = {}
+        self.claims: dict[Claim, Candidate] = {}
+        self._folder = folder
+        self._examiner = examiner
+        self._taker = taker
+        self._into = into
+        self._options = options = examiner.options
+        self._contents = contents
+        self._why_blocked = blocked
+        # When to look at which file; one that has another instant by now is passed over.
+        self._queue: list[tuple[float, str]] = []
+        self._list_at = self._recover_at = -math.inf
+        self._poll = options.poll
+        # The longest time between two listings; less where nobody hints at what comes.
+        self.longest_poll = LONGEST_POLL
+
+    # The turn
+
+    def turn(self, now: float, hinted: Iterable[str] = ()) -> float:
+        """Look at what is due and take what has settled; return when the next turn is due."""
+        self.blocked = self._why_blocked(self.taken, len(self.claims))
+        if now >= self._recover_at:
+            self._recover_at = now + _RECOVER_EVERY
+            self._recover(now)
+        if now >= self._list_at:
+            self._list(now)
+        for path in hinted:
+            self._came(path, now)
+        for _ in range(_AT_ONCE):
+            if not self._queue or self._queue[0][0] > now:
+                break
+            due, path = heapq.heappop(self._queue)
+            file = self.files.get(path)
+            if file is not None and file.due == due:
+                self._consider(path, file, now)
+        self._seal(now)
+        claims = (one.due for one in self.claims.values())
+        files = self._queue[0][0] if self._queue else math.inf
+        return min(self._list_at, self._recover_at, files, *claims)
+
+    @property
+    def settling(self) -> bool:
+        """Return whether anything here will be taken, or looked at anew, by time alone."""
+        return bool(self.claims) or any(
+            one.waits.seconds is not None and not one.is_left for one in self.files.values()
+        )
+
+    @property
+    def why(self) -> str:
+        """Return what is waited for, in a sentence."""
+        waiting = [(path, one) for path, one in self.files.items() if not one.is_left]
+        waiting += [(claim.path, one) for claim, one in self.claims.items()]
+        parts = [self.blocked] if self.blocked else []
+        if waiting:
+            path, one = waiting[0]
+            count = format_count(len(waiting), "file waits", "files wait")
+            parts.append(f"{count}, as {path}: {one.waits.why}")
+        if others := self._folder.others:
+            words = format_count(others, "directory or link", "directories or links")
+            parts.append(f"{words} stay")
+        return "; ".join(parts)
+
+    # Names
+
+    def list_soon(self) -> None:
+        """List the names with the next turn: some have come."""
+        self._list_at = -math.inf
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Return the paths of the directories that are looked into."""
+        return tuple(self._folder.paths)
+
+    def _list(self, now: float) -> None:
+        began = time.process_time()
+        changes = self._folder.look(now)
+        for path in changes.gone:
+            self.files.pop(path, None)
+        for path in changes.new:
+            self._came(path, now)
+        self._poll = self._options.poll if changes.new else min(2 * self._poll, self.longest_poll)
+        cost = time.process_time() - began
+        self._list_at = now + max(self._poll, _SHARE * cost)
+
+    def _came(self, path: str, now: float) -> None:
+        """Look at a file soon that came, or may have changed."""
+        if not of_name(path, self._options):
+            file = self.files.setdefault(path, Candidate(now))
+            self._look_at(path, file, now)
+        elif self._options.markers:
+            # It may be what others wait for.
+            at = os.path.dirname(path)
+            for other, file in self.files.items():
+                if os.path.dirname(other) == at and not file.is_left:
+                    self._look_at(other, file, now)
+
+    def _look_at(self, path: str, file: Candidate, when: float) -> None:
+        file.due = when
+        heapq.heappush(self._queue, (when, path))
+
+    # Files
+
+    def _consider(self, path: str, file: Candidate, now: float) -> None:
+        """Look at a file, and take it when nothing speaks against that."""
+        at, name = os.path.split(path)
+        try:
+            with self._folder.opened(at) as directory:
+                if isinstance(self._taker, Ledger) and self._taker.is_known(directory, path):
+                    file.is_left = True
+                    every = max(LONGEST_POLL, len(self.files) / _A_SECOND)
+                    self._look_at(path, file, now + every)
+                    return
+                examined = self._examiner.of_drop(directory, name, file.past, now)
+        except FileNotFoundError:
+            del self.files[path]
+            return
+        if examined.verdict is NOT_REGULAR:
+            # It stays, and is counted.
+            del self.files[path]
+            return
+        file.is_left = False
+        self._tell_of(path, file, examined.past, now)
+        verdict = examined.verdict
+        if not isinstance(verdict, Waits):
+            self.blocked = self._why_blocked(self.taken, len(self.claims))
+            verdict = Waits(self.blocked, self._options.poll) if self.blocked else verdict
+        if isinstance(verdict, Waits):
+            self._wait(file, verdict, now)
+            self._look_at(path, file, file.due)
+        elif file.past is not None:
+            self._take(path, file, file.past.facts, verdict, now)
+
+    def _take(self, path: str, file: Candidate, facts: Facts, verdict: Verdict, now: float) -> None:
+        name = os.path.basename(path)
+        docid = fill(self._options.docid, name, path)
+        try:
+            names.check_docid(docid)
+        except BadDocid as error:
+            docid, verdict = _NAMELESS, Refused(f"cannot be a docid: {error.reason}")
+        try:
+            if isinstance(self._taker, Handover):
+                self._claim(self._taker, path, docid, facts, verdict, now)
+                return
+            self._copy(self._taker, path, docid, facts, verdict)
+            # Whether it is in the ledger now.
+            self._look_at(path, file, now + self._options.poll)
+        except OSError as error:
+            if is_trouble(error):
+                raise
+            self._wait(file, Waits(f"cannot be taken: {error.strerror}", LONGEST_POLL), now)
+            self._look_at(path, file, file.due)
+
+    def _claim(
+        self, taker: Handover, path: str, docid: str, facts: Facts, verdict: Verdict, now: float
+    ) -> None:
+        claim = taker.claim(path, docid)
+        self.files.pop(path, None)
+        if claim is None:
+            return
+        if isinstance(verdict, Refused):
+            taker.refuse(claim, verdict.why)
+            self.refused += 1
+            return
+        self._remove_marker(path)
+        self.claims[claim] = Candidate(now, facts)
+
+    def _copy(self, taker: Ledger, path: str, docid: str, facts: Facts, verdict: Verdict) -> None:
+        """Take a copy of a file that is to stay."""
+        at, name = os.path.split(path)
+        why = verdict.why if isinstance(verdict, Refused) else ""
+        if not why:
+            with self._folder.opened(at) as directory:
+                why = self._contents.why(directory, name, path)
+        if why:
+            taker.refuse(path, docid, facts, why)
+            self.refused += 1
+        elif taker.take(path, docid, facts, ask=self._examiner.leases):
+            self.taken += 1
+            self._contents.entered(path, docid)
+        else:
+            self._contents.gone(path)
+
+    def _remove_marker(self, path: str) -> None:
+        """Remove the marker of a file that was claimed: a later one of its name has its own."""
+        form = self._options.done
+        if form is None or "{" not in form or self._options.done_then == "keep":
+            return
+        at, name = os.path.split(path)
+        with self._folder.opened(at) as directory:
+            directory.remove(fill(form, name))
+
+    def _wait(self, file: Candidate, waits: Waits, now: float) -> None:
+        """Note what a file waits for, and when it is looked at again."""
+        since = file.past.since if file.past is not None else now
+        step = max(self._options.poll, (now - since) / _PATIENCE, len(self.files) / _A_SECOND)
+        left = math.inf if waits.seconds is None else max(waits.seconds, 0.0)
+        file.waits, file.due = waits, now + min(step, left, LONGEST_POLL)
+
+    def _tell_of(self, path: str, file: Candidate, past: Past | None, now: float) -> None:
+        """Take what is known of a file now, and tell what people should know of it."""
+        before, file.past = file.past, past
+        if past is None:
+            return
+        if before is not None and past.came_back > before.came_back:
+            self._into.note("came-back", path, "was written again after it had settled")
+        if now - past.first > self._options.stuck_after and not file.told:
+            file.told = True
+            waited = format_duration(now - past.first)
+            self._into.note("stuck", path, f"waits for {waited}: {file.waits.why}")
+
+    # Claims
+
+    def _recover(self, now: float) -> None:
+        """Take over what intakes that are gone have left."""
+        taker = self._taker
+        taker.home.roster.refresh()
+        if isinstance(taker, Ledger):
+            taker.recover()
+            return
+        taker.recover({claim.token for claim in self.claims})
+        for claim in () if self.blocked else taker.claim_given_back():
+            self.claims[claim] = Candidate(now)
+
+    def _seal(self, now: float) -> None:
+        """Let claims into the queue that nobody writes any more."""
+        taker, sealed = self._taker, []
+        for claim, one in list(self.claims.items()):
+            if isinstance(taker, Ledger) or one.due > now:
+                continue
+            try:
+                home = taker.home.directory
+                examined = self._examiner.of_claim(home, claim.working, one.known, one.past, now)
+            except FileNotFoundError:
+                # Taken back, or in the queue, and we were not told.
+                self._contents.gone(claim.token)
+                del self.claims[claim]
+                continue
+            self._tell_of(claim.path, one, examined.past, now)
+            if isinstance(examined.verdict, Waits):
+                self._wait(one, examined.verdict, now)
+                continue
+            one.due = now + self._options.poll
+            if isinstance(examined.verdict, Refused):
+                taker.refuse(claim, examined.verdict.why)
+                self.refused += 1
+                del self.claims[claim]
+            elif not self._is_duplicate(taker, claim):
+                sealed.append(claim)
+        if sealed and isinstance(taker, Handover):
+            self._enter(taker, sealed)
+
+    def _enter(self, taker: Handover, sealed: list[Claim]) -> None:
+        for claim, _ in taker.enter(sealed):
+            del self.claims[claim]
+            self.taken += 1
+            self._contents.entered(claim.token, claim.docid)
+
+    def _is_duplicate(self, taker: Handover, claim: Claim) -> bool:
+        """Return whether a claim is through because its content was there."""
+        why = self._contents.why(taker.home.directory, claim.working, claim.token)
+        if not why:
+            return False
+        if self._options.duplicates == "skip":
+            taker.skip(claim, why)
+            self.skipped += 1
+        else:
+            taker.refuse(claim, why)
+            self.refused += 1
+        del self.claims[claim]
+        return True

@@ -1,0 +1,187 @@
+"""Taking files away from a folder: each drop once, none half, whatever ends an intake."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from queuedriver.errors import ConfigError
+from queuedriver.intake.handover import Handover
+from queuedriver.intake.watcher import Candidate, Watcher
+from tests.intakes import SETTLE, Site, claimed
+
+
+def handover(intake: Watcher) -> Handover:
+    taker = intake._taker
+    assert isinstance(taker, Handover)
+    return taker
+
+
+def test_a_drop_that_has_settled_enters_and_is_gone_from_the_folder(any_site: Site) -> None:
+    any_site.drop("a.pdf")
+    any_site.turn(any_site.intake())
+    assert any_site.entered == {"a.pdf": b"whole"}
+    assert any_site.left == []
+    assert claimed(any_site) == []
+    assert list(any_site.inside.iterdir()) == []
+
+
+def test_a_drop_does_not_enter_while_it_changes(any_site: Site) -> None:
+    path, intake = any_site.drop("a", b"1"), any_site.intake()
+    for size in range(2, 8):
+        any_site.turn(intake, seconds=SETTLE / 2)
+        path.write_bytes(b"1" * size)
+    assert any_site.entered == {}
+    any_site.turn(intake, seconds=8 * SETTLE)
+    assert any_site.entered == {"a": b"1111111"}
+
+
+def test_a_drop_does_not_enter_while_somebody_has_it_open_for_writing(any_site: Site) -> None:
+    intake = any_site.intake()
+    with any_site.drop("a", b"half").open("ab") as file:
+        any_site.turn(intake, times=5)
+        assert any_site.why(intake, "a") == "somebody has it open for writing"
+        file.write(b" and whole")
+    any_site.turn(intake, times=5)
+    assert any_site.entered == {"a": b"half and whole"}
+
+
+def test_who_opened_a_file_before_it_was_claimed_may_write_it_to_its_end(any_site: Site) -> None:
+    path, intake = any_site.drop("a", b"half"), any_site.intake()
+    claim = handover(intake).claim("a", "a")
+    assert claim is not None
+    intake.claims[claim] = one = _candidate(any_site)
+    with (any_site.home / claim.working).open("ab") as file:
+        any_site.turn(intake, times=3)
+        assert any_site.entered == {}
+        assert one.waits.why == "somebody has it open for writing"
+        # Under its name there may be a newer one by now.
+        path.write_bytes(b"newer")
+        file.write(b" and whole")
+    any_site.turn(intake, times=3)
+    assert sorted(any_site.entered.values()) == [b"half and whole", b"newer"]
+
+
+def _candidate(site: Site) -> Candidate:
+    return Candidate(site.now)
+
+
+def test_without_leases_a_claim_stands_still_before_it_enters(any_site: Site) -> None:
+    any_site.drop("a", b"half")
+    intake = any_site.intake(leases=False)
+    any_site.turn(intake, seconds=SETTLE)
+    (claim,) = intake.claims
+    with (any_site.home / claim.working).open("ab") as file:
+        file.write(b" and whole")
+    any_site.turn(intake, seconds=SETTLE / 2)
+    assert any_site.entered == {}
+    any_site.turn(intake, times=3)
+    assert any_site.entered == {"a": b"half and whole"}
+
+
+def test_what_an_intake_had_claimed_when_it_died_is_taken_by_another(any_site: Site) -> None:
+    any_site.drop("a")
+    first = any_site.intake("one")
+    assert handover(first).claim("a", "a") is not None
+    other = any_site.intake("two", "0002")
+    any_site.turn(other, times=3)
+    assert any_site.entered == {}, "it lives"
+    any_site.dies("one")
+    any_site.turn(other, times=3)
+    assert any_site.entered == {"a": b"whole"}
+    assert claimed(any_site) == []
+
+
+def test_what_an_intake_had_committed_when_it_died_is_published_once(any_site: Site) -> None:
+    any_site.drop("a")
+    first = any_site.intake("one")
+    taker = handover(first)
+    claim = taker.claim("a", "a")
+    assert claim is not None
+    with (any_site.home / claim.working).open("rb") as file:
+        taker._into.copy(file.fileno(), claim.copy)
+    assert taker._commit(claim)
+    any_site.dies("one")
+    others = any_site.intake("two", "0002"), any_site.intake("three", "0003")
+    any_site.turn(*others, times=3)
+    assert any_site.entered == {"a": b"whole"}
+    assert claimed(any_site) == []
+
+
+def test_who_was_taken_for_dead_publishes_nothing_twice(any_site: Site) -> None:
+    any_site.drop("a")
+    first = any_site.intake("one")
+    claim = handover(first).claim("a", "a")
+    assert claim is not None
+    any_site.dies("one")
+    any_site.turn(any_site.intake("two", "0002"), times=3)
+    assert any_site.entered == {"a": b"whole"}
+    with pytest.raises(FileNotFoundError):
+        handover(first).enter([claim])
+    assert any_site.entered == {"a": b"whole"}
+
+
+def test_a_copy_that_was_never_committed_is_moved_aside_and_not_deleted(site: Site) -> None:
+    site.drop("a")
+    first = site.intake("one")
+    claim = handover(first).claim("a", "a")
+    assert claim is not None
+    (site.inside / claim.copy).write_bytes(b"ha")
+    site.dies("one")
+    site.turn(site.intake("two", "0002"), times=3)
+    assert site.entered == {"a": b"whole"}
+    assert (site.queue / ".queuedriver/orphans" / claim.copy).read_bytes() == b"ha"
+
+
+def test_a_commit_whose_copy_was_moved_aside_is_published_all_the_same(site: Site) -> None:
+    site.drop("a")
+    taker = handover(site.intake("one"))
+    claim = taker.claim("a", "a")
+    assert claim is not None
+    with (site.home / claim.working).open("rb") as file:
+        taker._into.copy(file.fileno(), claim.copy)
+    assert taker._commit(claim)
+    taker._into.set_aside(claim.copy)
+    site.dies("one")
+    site.turn(site.intake("two", "0002"), times=2)
+    assert site.entered == {"a": b"whole"}
+
+
+def test_a_newer_drop_of_the_same_name_is_a_document_of_its_own(any_site: Site) -> None:
+    intake = any_site.intake()
+    for content in (b"first", b"second", b"third"):
+        any_site.drop("a.pdf", content)
+        any_site.turn(intake, times=2)
+    assert sorted(any_site.entered.values()) == [b"first", b"second", b"third"]
+    assert all(docid.startswith("a") for docid in any_site.entered)
+
+
+def test_a_file_with_a_second_name_is_copied_so_that_nobody_writes_the_document(
+    site: Site,
+) -> None:
+    original = site.folder.parent / "original"
+    original.write_bytes(b"whole")
+    os.link(original, site.folder / "a")
+    site.turn(site.intake(), times=2)
+    original.write_bytes(b"changed")
+    assert site.entered == {"a": b"whole"}
+
+
+def test_what_was_taken_goes_to_the_archive_where_there_is_one(site: Site) -> None:
+    site.drop("sub/a.pdf")
+    site.turn(site.intake(after="archive/all", recursive=True, docid="{path}"), times=2)
+    assert site.entered == {"sub_a.pdf": b"whole"}
+    assert site.left == ["archive/all/a.pdf"]
+
+
+def test_a_folder_is_taken_into_one_queue_only(tmp_path: Path) -> None:
+    from queuedriver.intake.intake import Intake
+    from queuedriver.intake.options import IntakeOptions
+
+    for name in ("drops", "one", "other"):
+        (tmp_path / name).mkdir()
+    options = IntakeOptions(settle=0.001, min_free=0)
+    folder = str(tmp_path / "drops")
+    Intake(folder, str(tmp_path / "one"), options, drain=True).run()
+    with pytest.raises(ConfigError, match="another queue"):
+        Intake(folder, str(tmp_path / "other"), options, drain=True).run()

@@ -1,0 +1,237 @@
+"""What an intake takes, what it leaves, and what it says of what waits."""
+
+import hashlib
+import json
+import zipfile
+
+import pytest
+
+from queuedriver.intake import watcher
+from tests.intakes import SETTLE, Site
+
+
+def test_hidden_files_directories_and_links_stay(site: Site) -> None:
+    site.drop(".hidden")
+    site.drop("sub/a")
+    (site.folder / "link").symlink_to("/etc/hostname")
+    intake = site.intake()
+    site.turn(intake, times=2)
+    assert site.entered == {}
+    assert "2 directories or links stay" in intake.why
+
+
+def test_sub_directories_are_taken_from_where_that_was_asked_for(site: Site) -> None:
+    site.drop("a/b/c.pdf")
+    site.drop("a/b/d/too-deep.pdf")
+    site.drop("refused/old.pdf")
+    site.drop(".trash/x.pdf")
+    site.turn(site.intake(recursive=True, max_depth=2, docid="{path}"), times=2)
+    assert site.entered == {"a_b_c.pdf": b"whole"}
+
+
+def test_an_empty_file_waits_for_ever(site: Site) -> None:
+    site.drop("a", b"")
+    intake = site.intake()
+    site.turn(intake, times=20)
+    assert site.entered == {}
+    assert site.why(intake, "a").startswith("empty for")
+
+
+def test_a_file_waits_while_a_sibling_says_that_it_is_written(site: Site) -> None:
+    site.drop("a.pdf")
+    part = site.drop("a.pdf.part")
+    intake = site.intake()
+    site.turn(intake, times=3)
+    assert site.why(intake, "a.pdf") == "a.pdf.part is beside it: it is being written"
+    part.unlink()
+    site.turn(intake, times=3)
+    assert site.entered == {"a.pdf": b"whole"}
+
+
+def test_a_file_waits_for_its_marker_which_goes_with_it(site: Site) -> None:
+    site.drop("a.pdf")
+    intake = site.intake(done="{name}.done")
+    site.turn(intake, times=3)
+    assert site.why(intake, "a.pdf") == "waits for a.pdf.done"
+    site.drop("a.pdf.done", b"")
+    site.turn(intake, times=3)
+    assert site.entered == {"a.pdf": b"whole"}
+    assert site.left == []
+
+
+def test_a_marker_of_a_directory_stays(site: Site) -> None:
+    site.drop("a")
+    site.drop("_SUCCESS", b"")
+    site.turn(site.intake(done="_SUCCESS"), times=3)
+    assert site.entered == {"a": b"whole"}
+    assert site.left == ["_SUCCESS"]
+
+
+@pytest.mark.parametrize(
+    ("complete", "half", "rest"),
+    [
+        ("pdf", b"%PDF-1.4 half", b" ... %%EOF\n"),
+        ("jpeg", b"\xff\xd8 half", b"\xff\xd9"),
+        ("grep -q whole", b"half", b" and whole"),
+    ],
+)
+def test_a_file_waits_for_its_end(site: Site, complete: str, half: bytes, rest: bytes) -> None:
+    site.drop("a", half)
+    intake = site.intake(complete=f"sh -c '{complete} \"$0\" || exit 75'")
+    if complete in ("pdf", "jpeg"):
+        intake = site.intake(complete=complete)
+    site.turn(intake, times=4)
+    assert site.entered == {}
+    assert site.why(intake, "a").startswith(("pdf has no end", "jpeg has no end", "complete says"))
+    site.drop("a", half + rest)
+    site.turn(intake, seconds=8 * SETTLE, times=4)
+    assert site.entered == {"a": half + rest}
+
+
+def test_a_zip_without_its_directory_is_not_whole(site: Site) -> None:
+    with zipfile.ZipFile(site.folder / "a.zip", "w") as file:
+        file.writestr("x", "content")
+    whole = (site.folder / "a.zip").read_bytes()
+    site.drop("b.zip", whole[:-30])
+    intake = site.intake(complete="zip")
+    site.turn(intake, times=3)
+    assert site.entered == {"a.zip": whole}
+    assert site.why(intake, "b.zip") == "zip has no end"
+
+
+def test_what_a_command_refuses_is_kept_with_a_report(site: Site) -> None:
+    site.drop("a.pdf", b"rubbish")
+    intake = site.intake(complete="sh -c 'echo no pdf at all; exit 1'")
+    site.turn(intake, times=3)
+    assert site.entered == {}
+    assert site.left == ["refused/a.pdf", "refused/a.pdf.report.json"]
+    report = json.loads((site.folder / "refused/a.pdf.report.json").read_bytes())
+    assert report["why"] == "complete says 1: no pdf at all"
+    assert report["file"] == str(site.folder / "a.pdf")
+
+
+@pytest.mark.parametrize("manifest", ["SHA256SUMS", "{name}.sha256"])
+def test_a_file_waits_until_it_is_what_its_manifest_says(site: Site, manifest: str) -> None:
+    site.drop("a", b"half")
+    intake = site.intake(manifest=manifest)
+    listed = manifest.replace("{name}", "a")
+    site.turn(intake, times=3)
+    assert site.why(intake, "a") == f"waits for {listed}"
+    digest = hashlib.sha256(b"whole").hexdigest()
+    site.drop(listed, f"{digest} *a\n".encode())
+    site.turn(intake, times=4)
+    assert site.why(intake, "a") == f"is not what {listed} says"
+    site.drop("a", b"whole")
+    site.turn(intake, seconds=8 * SETTLE, times=4)
+    assert site.entered == {"a": b"whole"}
+
+
+def test_a_name_that_cannot_be_a_docid_is_refused(site: Site) -> None:
+    site.drop("a.ready")
+    site.drop("x" * 200)
+    site.turn(site.intake(), times=2)
+    assert site.entered == {}
+    assert {one for one in site.left if not one.endswith(".json")} == {
+        "refused/a.ready",
+        "refused/" + "x" * 200,
+    }
+
+
+@pytest.mark.parametrize(("duplicates", "left"), [("skip", []), ("set-aside", ["refused/b"])])
+def test_content_that_entered_before_does_not_enter_again(
+    site: Site, duplicates: str, left: list[str]
+) -> None:
+    intake = site.intake(duplicates=duplicates)
+    for name in ("a", "b"):
+        site.drop(name)
+        site.turn(intake, times=3)
+    assert site.entered == {"a": b"whole"}
+    assert [one for one in site.left if not one.endswith(".json")] == left
+
+
+def test_two_drops_of_one_content_at_once_are_one(site: Site) -> None:
+    site.drop("a")
+    site.drop("b")
+    site.turn(site.intake(duplicates="skip"), times=3)
+    assert list(site.entered.values()) == [b"whole"]
+
+
+def test_content_is_known_for_a_while_only(site: Site) -> None:
+    intake = site.intake(duplicates="skip", remember=1e-9)
+    for name in ("a", "b"):
+        site.drop(name)
+        site.turn(intake, times=3)
+    assert set(site.entered) == {"a", "b"}
+
+
+def test_nothing_is_taken_while_the_queue_holds_as_much_as_it_may(site: Site) -> None:
+    intake = site.intake(limit=2)
+    for name in "abcd":
+        site.drop(name)
+    site.turn(intake, times=3)
+    taken = set(site.entered)
+    assert 2 <= len(taken) < 4
+    assert "queue holds 2 items or more" in intake.why
+    for path in site.queue.glob("*.ready"):
+        path.unlink()
+    site.turn(intake, times=3)
+    assert set(site.entered) | taken == set("abcd")
+
+
+def test_nothing_is_taken_while_the_disk_of_the_queue_is_nearly_full(site: Site) -> None:
+    intake = site.intake(min_free=1 << 62)
+    site.drop("a")
+    site.turn(intake, times=3)
+    assert site.entered == {}
+    assert "less than min_free" in intake.why
+
+
+def test_nothing_is_taken_into_a_queue_that_is_closed(site: Site) -> None:
+    intake = site.intake()
+    site.drop("a")
+    (site.queue / "done").touch()
+    site.turn(intake, times=3)
+    assert site.entered == {}
+    assert "is closed" in intake.why
+    (site.queue / "done").unlink()
+    site.turn(intake, times=3)
+    assert site.entered == {"a": b"whole"}
+
+
+def test_a_file_that_waits_for_long_is_told_of_once_and_goes_on_waiting(site: Site) -> None:
+    intake = site.intake(stuck_after=60.0)
+    site.drop("a", b"")
+    site.turn(intake, times=20)
+    intake._into.journal.flush()
+    journal = (site.queue / ".queuedriver/journal").glob("*.jsonl")
+    told = [line for path in journal for line in path.read_text().splitlines() if "stuck" in line]
+    assert len(told) == 1
+    assert "empty for" in told[0]
+    site.drop("a", b"whole")
+    site.turn(intake, times=3)
+    assert site.entered == {"a": b"whole"}
+
+
+def test_a_full_folder_is_not_opened_file_by_file_while_nothing_changes(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(300):
+        site.drop(f"{number}.txt")
+    intake = site.intake(include=("*.pdf",))
+    site.turn(intake)
+    monkeypatch.setattr(intake._folder.directory.__class__, "open_read", None)
+    site.turn(intake, times=5)
+    assert intake.files == {}
+
+
+def test_what_is_looked_at_in_one_turn_is_bounded(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "_AT_ONCE", 7)
+    for number in range(50):
+        site.drop(f"{number}.txt")
+    intake = site.intake()
+    intake.turn(site.now)
+    assert sum(one.past is not None for one in intake.files.values()) == 7
+    site.turn(intake, times=40)
+    assert len(site.entered) == 50
