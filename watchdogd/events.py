@@ -76,6 +76,7 @@ Kind = Literal[
     "drained",
     "closed-queue",
     "degraded",
+    "asked",
     "note",
 ]
 
@@ -99,6 +100,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     driver: str = ""
     # For people: what, and why.
     message: str = ""
+    # The operator who asked for it, and the batch of documents that it was about.
+    who: str = ""
+    batch: str | None = None
     pid: int | None = None
     exit_code: int | None = None
     signal: str | None = None

@@ -87,7 +87,8 @@ PROGRAM = Program(
     "78 configuration, 128+n signal n.",
     other="watchdogd",
     elsewhere=frozenset(
-        {"trace", "top", "logs", "discarded", "scale", "restart", "reload", "stop"}
+        {"trace", "top", "logs", "discarded", "batch", "replay", "scale", "restart"}
+        | {"reload", "stop"}
     ),
 )
 main = PROGRAM.main

@@ -2,12 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from queuedriver.cli import say
 from queuedriver.cli.words import argument, flag, option
-from queuedriver.errors import BadArgument, NotPermitted, QueueError, is_trouble, trouble
+from queuedriver.errors import BadArgument, QueueError
 from queuedriver.operating.queue import Queue
 
 # Parameters that several commands have.
@@ -55,21 +53,3 @@ def confirm(what: str, yes: bool) -> None:
     # To end the input is to decline.
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise QueueError("nothing was changed")
-
-
-@contextmanager
-def opened(path: str) -> Iterator[Queue]:
-    """Open a queue to change it, with clear words for what is refused meanwhile."""
-    with Queue.open(path) as queue:
-        try:
-            yield queue
-        except PermissionError as error:
-            reason = os.strerror(error.errno).lower() if error.errno else str(error)
-            raise NotPermitted(
-                f"{queue.path} may not be changed: {reason}; its items and its directories must be "
-                "writable for whoever submits, drives or operates"
-            ) from error
-        except OSError as error:
-            if is_trouble(error) and error.errno:
-                raise trouble(error, f"changing {queue.path}") from error
-            raise

@@ -9,7 +9,7 @@ import time
 import msgspec
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import AS_JSON, QUEUE, opened
+from queuedriver.cli.arguments import AS_JSON, QUEUE
 from queuedriver.cli.operate import noting
 from queuedriver.cli.render import columns_of, escape_name, table, write_json
 from queuedriver.cli.words import argument, flag, option
@@ -18,6 +18,7 @@ from queuedriver.errors import BadArgument
 from queuedriver.format.units import format_duration
 from queuedriver.jobs import control
 from queuedriver.jobs.jobfile import JobFile, encode
+from queuedriver.operating.queue import opened
 
 _LATER = 75
 # How long `stop` waits for a broker to do it, in seconds.

@@ -8,7 +8,7 @@ from typing import Literal
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import say, say_some
-from queuedriver.cli.arguments import AS_JSON, QUEUE, QUEUES, YES, confirm, opened, warn_of
+from queuedriver.cli.arguments import AS_JSON, QUEUE, QUEUES, YES, confirm, warn_of
 from queuedriver.cli.docids import by_glob, matching, meant
 from queuedriver.cli.render import escape_name, write_json
 from queuedriver.cli.words import argument, flag, option
@@ -19,7 +19,7 @@ from queuedriver.format.event import Event
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
 from queuedriver.operating.operations import Result, Unjudged
-from queuedriver.operating.queue import Queue
+from queuedriver.operating.queue import Queue, opened
 
 _FAILED = 1
 

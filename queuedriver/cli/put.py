@@ -7,12 +7,12 @@ import time
 from collections.abc import Sequence
 
 from queuedriver.cli import say, say_some
-from queuedriver.cli.arguments import AS_JSON, QUEUE, lines_of, opened, warn_of
+from queuedriver.cli.arguments import AS_JSON, QUEUE, lines_of, warn_of
 from queuedriver.cli.submitting import Submitting
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.format import names
-from queuedriver.operating.queue import Queue
+from queuedriver.operating.queue import Queue, opened
 from queuedriver.operating.submission import Submission
 
 _SOME_FAILED = 1

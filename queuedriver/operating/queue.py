@@ -17,7 +17,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import note_feed, read_feeds
 from queuedriver.driving import closing
 from queuedriver.driving.closing import Controls, Trip
-from queuedriver.errors import QueueClosed, explained
+from queuedriver.errors import NotPermitted, QueueClosed, explained, is_trouble, trouble
 from queuedriver.format import names, settings
 from queuedriver.format.records import Attempt, Report
 from queuedriver.format.units import visible
@@ -250,3 +250,21 @@ class Queue:
     def feeds(self) -> list[str]:
         """Return the absolute paths of the queues that feed this one."""
         return [path for path in read_feeds(self.directory) if path is not None]
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[Queue]:
+    """Open a queue to change it, with clear words for what is refused meanwhile."""
+    with Queue.open(path) as queue:
+        try:
+            yield queue
+        except PermissionError as error:
+            reason = os.strerror(error.errno).lower() if error.errno else str(error)
+            raise NotPermitted(
+                f"{queue.path} may not be changed: {reason}; its items and its directories must be "
+                "writable for whoever submits, drives or operates"
+            ) from error
+        except OSError as error:
+            if is_trouble(error) and error.errno:
+                raise trouble(error, f"changing {queue.path}") from error
+            raise

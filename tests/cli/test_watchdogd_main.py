@@ -99,7 +99,7 @@ def test_commands_are_completed() -> None:
         COMP_CWORD="1",
     )
     assert called.code == 0
-    assert sorted(called.out.split()) == ["reload", "restart", "resume", "retry"]
+    assert sorted(called.out.split()) == ["reload", "replay", "restart", "resume", "retry"]
 
 
 def test_a_directory_with_a_pipeline_in_it_will_do(tmp_path: Path, capsys: Capsys) -> None:

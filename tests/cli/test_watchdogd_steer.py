@@ -1,9 +1,11 @@
 """What watchdogs are asked: `scale`, `pause`, `resume`, `restart`, `reload`, `stop`."""
 
+import json
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +18,7 @@ from tests.cli.queues import Called, drive, listed, submit
 from tests.waiting import until
 from watchdogd.cli import steer
 from watchdogd.control import MARK, parse_request
+from watchdogd.operators.actions import operator
 
 Capsys = pytest.CaptureFixture[str]
 Watch = Callable[..., Called]
@@ -23,6 +26,12 @@ Watch = Callable[..., Called]
 
 def control(file: Path) -> Path:
     return file.parent / "queues/.watchdogd"
+
+
+def operators_events(file: Path) -> list[dict[str, Any]]:
+    """What is noted of who asked for what."""
+    (notes,) = (control(file) / "events").glob("operators@*.jsonl")
+    return [json.loads(line) for line in notes.read_text().splitlines()]
 
 
 def requests(file: Path) -> list[tuple[str, str, str]]:
@@ -281,7 +290,50 @@ def test_what_holds_until_it_is_undone_is_written_with_a_word(file: Path, watch:
     called = watch("scale", "parse=2")
     assert (called.code, called.err) == (0, "watchdogd: no watchdog runs: it holds once one does\n")
     assert "no watchdog runs" in watch("pause").err
-    assert listed(control(file)) == ["PAUSE", "scale-parse"]
+    assert listed(control(file)) == ["PAUSE", "events", "scale-parse"]
+
+
+def test_who_asked_for_what_is_written_down_beside_what_watchdogs_say(
+    file: Path, watch: Watch
+) -> None:
+    publish(file, report())
+    for words in (
+        ["pause"],
+        ["resume"],
+        ["pause", "values", "parse"],
+        ["resume", "parse"],
+        ["scale", "parse=2", "out=auto"],
+        ["restart", "parse", "--host", "rose"],
+        ["reload"],
+        ["stop", "--now"],
+    ):
+        assert watch(*words).code == 0
+    events = operators_events(file)
+    assert [one["message"] for one in events] == [
+        "pause",
+        "resume",
+        "pause values parse",
+        "resume parse",
+        "scale parse=2",
+        "scale out=auto",
+        "restart parse on rose",
+        "reload",
+        "stop --now",
+    ]
+    assert {one["event"] for one in events} == {"asked"}
+    assert {one["who"] for one in events} == {operator()}
+    assert f"uid {os.getuid()}" in operator()
+    assert {one["host"] for one in events} == {os.uname().nodename}
+    assert [one.get("stage") for one in events][3:7] == ["parse", "parse", "out", "parse"]
+
+
+def test_a_note_that_cannot_be_written_stops_nobody(file: Path, watch: Watch) -> None:
+    control(file).mkdir(exist_ok=True)
+    (control(file) / "events").write_text("no directory")
+    called = watch("pause", "parse")
+    assert called.code == 0
+    assert "could not be written (Not a directory): who did this is not noted" in called.err
+    assert "PAUSE" in listed(file.parent / "queues/values")
 
 
 def test_a_silent_watchdog_is_asked_all_the_same(file: Path, watch: Watch) -> None:

@@ -273,11 +273,20 @@ def test_every_command_of_watchdogd_shows_names_safely(
         call("unit", "--user", name, "-p", pipeline)
         call("run", pipeline, "--host", name + "\n")
         call("status", "-p", pipeline.parent / name)
+        call("batch", name, "-p", pipeline)
+        call("replay", name, "-p", pipeline)
+        call("replay", "parse", name, "-p", pipeline)
+        for flag in ("--group", "--cause", "--text"):
+            call("discarded", flag, name, "-p", pipeline)
+            call("retry", flag, name, "--dry-run", "-p", pipeline)
         call(name)
     for command in ("pause", "resume", "reload", "restart"):
         call(command, "-p", pipeline)
     call("discarded", "-p", pipeline)
+    call("retry", "--dry-run", "-p", pipeline)
     call("retry", "--yes", "-p", pipeline)
+    call("batch", "-p", pipeline)
+    call("replay", "parse", "--dry-run", "-p", pipeline)
     call("stop", "-p", pipeline)
     assert {name for program, name in shell.called if program == "watchdogd"} >= set(WATCHDOGS)
 

@@ -6,7 +6,7 @@ check, run, unit    before it runs, running it, and having systemd run it
 watch               what `run` does once its helper is begun; `progress` tells how far it is
 status              `status` and `top`, of what `operators/` knows; screen is how it looks
 logs, trace         what drivers print; the way of a document
-discarded           `discarded` and `retry`
+operators/          `discarded`, `retry`, `batch`, `replay`, `top`: what went wrong, and what to do
 steer               what the watchdogs are asked
 slurm               have Slurm start them
 operators/          what is for whoever looks on: the page in the browser
@@ -31,8 +31,10 @@ COMMANDS = {
     "serve": Command("operators.serve", "serve", "Show how it is going in a browser."),
     "logs": Command("logs", "logs", "Show what drivers print."),
     "trace": Command("trace", "trace", "Tell of one document through all stages."),
-    "discarded": Command("discarded", "discarded", "List what was discarded, with the reasons."),
-    "retry": Command("discarded", "retry", "Let discarded documents be tried again."),
+    "discarded": Command("operators.discarded", "discarded", "Show what was discarded, by cause."),
+    "retry": Command("operators.discarded", "retry", "Let discarded documents be tried again."),
+    "batch": Command("operators.batch", "batch", "Tell what became of what was tried again."),
+    "replay": Command("operators.batch", "replay", "Send what went through a stage once more."),
     "scale": Command("steer", "scale", "Say how many drivers stages have."),
     "pause": Command("steer", "pause", "Let nothing new be claimed, in a stage or in all."),
     "resume": Command("steer", "resume", "Undo pause."),

@@ -4,27 +4,22 @@ Each makes files below `<root>/.watchdogd/`, or takes them away, and the watchdo
 obey; docs/control-files.rst has the same moves for a shell.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterable
 
 from queuedriver.cli.arguments import YES, confirm
 from queuedriver.cli.program import say
 from queuedriver.cli.words import argument, flag, option
-from queuedriver.errors import LATER, ConfigError, NotFound, QueueError, Unreachable
+from queuedriver.errors import LATER, ConfigError, QueueError
 from queuedriver.format.units import format_count, format_duration
-from watchdogd import control
 from watchdogd.cli.arguments import PIPELINE_FILE, numbers_of
 from watchdogd.cli.pipeline_argument import Target, check_host, choose, stage_named, targets
-from watchdogd.host import processors
-from watchdogd.operators import moves
-from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_controls, read_hosts
+from watchdogd.operators import actions
+from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_hosts
 from watchdogd.pipeline.model import Stage
 
 # How often one looks whether what was asked has been done.
 _LOOK_EVERY = 0.2
-# More drivers than so many for each processor are asked back.
-_PER_PROCESSOR = 16
 
 # Seconds after which a request is looked at and an answer has come, however long a look at the
 # queues takes; and the same with what a reload loads anew.
@@ -53,29 +48,15 @@ def scale(
     Surplus drivers leave after the documents at hand. More than 16 for each processor need --yes,
     or an answer on a terminal.
     """
-    chosen = _chosen(pipeline)
+    chosen = choose(pipeline)
     wanted = numbers_of(numbers)
     for name in wanted:
         stage_named(chosen, name)
     if host is not None:
         check_host(chosen, host)
-    _ask_back(chosen, wanted, host, yes)
-    control.scale(chosen.pipeline.root, wanted, host)
-    _warn(chosen, host, "it holds once one does")
-
-
-def _ask_back(chosen: Chosen, wanted: dict[str, int | None], host: str | None, yes: bool) -> None:
-    """Go on with very many drivers only when somebody said that they are meant."""
-    known = [one.report.processors for one in chosen.hosts.meant(host).alive]
-    least = min(filter(None, known), default=processors())
-    many = [
-        f"{format_count(number, 'driver')} for {stage}"
-        for stage, number in wanted.items()
-        if number is not None and number > _PER_PROCESSOR * least
-    ]
-    if many:
-        has = format_count(least, "processor")
-        confirm(f"start {', '.join(many)}, where a host has {has}", yes)
+    if very_many := actions.many_drivers(chosen, wanted, host):
+        confirm(very_many, yes)
+    _say(actions.scale(chosen, wanted, host, actions.operator()))
 
 
 def pause(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FILE) -> None:
@@ -83,10 +64,8 @@ def pause(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FIL
 
     They finish the documents at hand, and wait until `resume`.
     """
-    chosen = _chosen(pipeline)
-    moves.pause(chosen, _stages(chosen, stage))
-    if not stage:
-        _warn(chosen, None, "drivers that run without one go on")
+    chosen = choose(pipeline)
+    _say(actions.pause(chosen, _stages(chosen, stage), actions.operator()))
 
 
 def resume(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FILE) -> None:
@@ -95,10 +74,8 @@ def resume(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FI
     A stage that was paused by itself is resumed by itself, and so is one that has stopped itself.
     That also undoes `queuedriver quit` on the queues that it takes from.
     """
-    chosen = _chosen(pipeline)
-    moves.resume(chosen, _stages(chosen, stage))
-    if stage and read_controls(chosen.pipeline.root).paused:
-        say(f"the whole pipeline is paused all the same; {chosen.command('resume')}")
+    chosen = choose(pipeline)
+    _say(actions.resume(chosen, _stages(chosen, stage), actions.operator()))
 
 
 def restart(
@@ -112,15 +89,13 @@ def restart(
 
     Each finishes the document at hand. One that has crash-looped is tried again.
     """
-    chosen = _chosen(pipeline)
+    chosen = choose(pipeline)
     if host is not None:
         check_host(chosen, host)
     every = [Target(stage, host=host or "") for stage in chosen.pipeline.stages]
     meant = targets(chosen, what, host) if what else every
-    for at in dict.fromkeys(one.host for one in meant):
-        _warn(chosen, at or None)
-    for one in meant:
-        control.restart(chosen.pipeline.root, one.name, time.time_ns() // 1000, one.host)
+    named = [(one.name, one.host) for one in meant]
+    _say(actions.restart(chosen, named, actions.operator()))
 
 
 def reload(
@@ -132,11 +107,11 @@ def reload(
     Only what has changed is touched, one driver after the other. A file with mistakes changes
     nothing: they go on as before, and `status` says so.
     """
-    chosen = _chosen(pipeline)
+    chosen = choose(pipeline)
     if chosen.error:
         raise ConfigError(f"nothing is reloaded: {chosen.error}")
-    _warn(chosen)
-    request = control.reload(chosen.pipeline.root, time.time_ns() // 1000)
+    request, told = actions.reload(chosen, actions.operator())
+    _say(told)
     if not wait:
         return
     hosts = _wait(
@@ -158,10 +133,9 @@ def stop(
     Drivers finish the documents at hand, for at most their stage's grace. On one host alone:
     send its watchdog TERM.
     """
-    chosen = _chosen(pipeline)
-    _warn(chosen)
+    chosen = choose(pipeline)
     before = {one.report.identity for one in chosen.hosts.alive}
-    control.stop(chosen.pipeline.root, now=now)
+    _say(actions.stop(chosen, actions.operator(), now=now))
     if wait:
         from watchdogd.stages import leaving_takes
 
@@ -169,33 +143,13 @@ def stop(
         _wait(chosen, lambda one: one.report.identity in before, "leave", takes)
 
 
-def _chosen(file: str | None) -> Chosen:
-    chosen = choose(file)
-    if not os.path.isdir(chosen.pipeline.root):
-        raise NotFound(
-            f"there is no {chosen.pipeline.root} yet, where its queues are to be; {chosen.start} "
-            "makes it"
-        )
-    return chosen
-
-
 def _stages(chosen: Chosen, names: Iterable[str] | None) -> list[Stage]:
     return [stage_named(chosen, name) for name in names or ()]
 
 
-def _warn(chosen: Chosen, host: str | None = None, otherwise: str = "") -> None:
-    """Say that nobody may be there to obey, and what that means. Unreachable where it is certain,
-    and means nothing `otherwise`: a request must not wait for whoever comes next."""
-    meant = chosen.hosts.meant(host)
-    if meant.alive:
-        return
-    there = [one.report.host for one in meant.seen if one.standing in ("silent", "hung")]
-    words = f"no watchdog runs{' on ' + host if host else ''}"
-    if there:
-        words = f"nothing is heard of the watchdog on {', '.join(there)}"
-    if meant.state == "not running" and not otherwise:
-        raise Unreachable(words)
-    say(f"{words}: {otherwise}" if otherwise else words)
+def _say(told: Iterable[str]) -> None:
+    for words in told:
+        say(words)
 
 
 def _wait(chosen: Chosen, left: Callable[[SeenHost], bool], to: str, takes: float) -> Hosts:

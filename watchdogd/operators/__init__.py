@@ -8,4 +8,5 @@ sentences  what must be said of it before any number, and what to type then; pur
 causes     discarded documents in groups, by what they failed of; pure
 discards   reads what was discarded, the newest first
 batches    documents that an operator put back together, and what became of each
+actions    what operators do, whoever asks for it, with a note of who that was
 """

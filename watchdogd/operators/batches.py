@@ -21,7 +21,7 @@ import msgspec
 
 from queuedriver.claims.liveness import draw_salt
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.journal import journal_path
+from queuedriver.disk.journal import Journal, journal_path
 from queuedriver.errors import NotFound
 from queuedriver.format.event import Event
 from queuedriver.format.records import MAX_RECORD, encode, read_record
@@ -124,21 +124,21 @@ def _batch(kind: Kind, who: str, words: str, now: float, documents: Iterable[Mem
 # Carry it out
 
 
-def put_back(pipeline: Pipeline, batch: Batch) -> list[tuple[str, Result]]:
-    """Write a batch down, and put its documents back; return what came of each, with its queue."""
-    _write(pipeline.root, batch)
-    came: list[tuple[str, Result]] = []
-    for name, members in batch.queues.items():
-        with Queue.open(pipeline.path(name)) as queue, operations.journal_of(queue) as journal:
-            if batch.kind == "retry":
-                seen = {one.docid: one.discarded_at for one in members}
-                results = operations.retry_seen(queue, seen, journal)
-            else:
-                with closing(archive_of(queue)) as archive:
-                    docids = [one.docid for one in members]
-                    results = operations.replay(queue, archive, docids, journal)
-        came += [(name, one) for one in results]
-    return came
+def write(root: str, batch: Batch) -> None:
+    """Write a batch down, before the first of its documents is moved."""
+    with _opened(root, create=True) as directory:
+        directory.write_aside(f"{batch.id}.json", encode(batch), durable=True)
+        for one in sorted(filter(_NAME.fullmatch, directory.names()))[:-_KEPT]:
+            directory.remove(one)
+
+
+def put_back(queue: Queue, kind: Kind, members: Iterable[Member], journal: Journal) -> list[Result]:
+    """Put the documents of one queue back; return what came of each."""
+    if kind == "retry":
+        seen = {one.docid: one.discarded_at for one in members}
+        return operations.retry_seen(queue, seen, journal)
+    with closing(archive_of(queue)) as archive:
+        return operations.replay(queue, archive, [one.docid for one in members], journal)
 
 
 def archive_of(queue: Queue) -> Directory:
@@ -153,13 +153,6 @@ def archive_of(queue: Queue) -> Directory:
 
 
 # Keep it
-
-
-def _write(root: str, batch: Batch) -> None:
-    with _opened(root, create=True) as directory:
-        directory.write_aside(f"{batch.id}.json", encode(batch), durable=True)
-        for one in sorted(filter(_NAME.fullmatch, directory.names()))[:-_KEPT]:
-            directory.remove(one)
 
 
 def read(root: str, name: str) -> Batch:

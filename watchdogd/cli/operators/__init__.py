@@ -1,4 +1,6 @@
-"""Commands for whoever looks after pipelines, beside those of `watchdogd.cli`.
+"""The commands of operators, beside those of `watchdogd.cli`: what goes wrong, and what they do.
 
-serve    the page in the browser; `looking` is the process that looks for it
+discarded    `discarded`: what was discarded, in groups; `retry`: one group, some documents, or all
+batch        `batch`: what became of what was put back; `replay`: what went through, once more
+serve        the page in the browser; `looking` is the process that looks for it
 """

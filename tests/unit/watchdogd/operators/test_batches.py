@@ -14,9 +14,10 @@ from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from tests.cli.queues import drive, submit
 from tests.waiting import contents
-from watchdogd.operators import batches, discards
+from watchdogd.operators import actions, batches, discards
 from watchdogd.operators.batches import Batch, Fate, Member, Seen, fate_of
 from watchdogd.operators.causes import Case
+from watchdogd.operators.hosts import Chosen, Hosts
 from watchdogd.pipeline.model import Pipeline, Stage
 
 STAGE = Stage(name="parse", inputs=("input",), outputs=("end",), kind="call", work="a:b")
@@ -36,6 +37,12 @@ def listed(pipeline: Pipeline) -> Batch:
     return batches.of_cases(discards.survey(pipeline).cases, "anna", "all of parse", time.time())
 
 
+def put_back(pipeline: Pipeline, batch: Batch) -> dict[str, str]:
+    """Put the documents of a batch back; return what came of each."""
+    chosen = Chosen(pipeline, Hosts(), pipeline.file, "")
+    return {one.docid: one.came for _, one in actions.put_back(chosen, batch).results}
+
+
 def told(pipeline: Pipeline, batch: Batch) -> dict[str, Fate]:
     return {one.docid: fate for one, fate in batches.outcome(pipeline, batch).fates}
 
@@ -51,11 +58,10 @@ def test_a_report_that_arrives_while_one_confirms_is_not_retried(pipeline: Pipel
     batch = listed(pipeline)
     # Meanwhile another operator retries one, which fails anew, and a new one arrives.
     first = next(one for one in discards.survey(pipeline).cases if one.docid == "bad1")
-    batches.put_back(pipeline, batches.of_cases([first], "ben", "bad1", time.time()))
+    put_back(pipeline, batches.of_cases([first], "ben", "bad1", time.time()))
     submit(root / "input", "bad4")
     drive(root / "input", root / "end", retries=0)
-    came = {one.docid: one.came for _, one in batches.put_back(pipeline, batch)}
-    assert came == {"bad1": "refused", "bad2": "done", "bad3": "done"}
+    assert put_back(pipeline, batch) == {"bad1": "refused", "bad2": "done", "bad3": "done"}
     assert waiting(pipeline) == {"bad2.ready", "bad3.ready"}
     with Queue.open(root / "input") as queue:
         assert queue.discarded() == ["bad1", "bad4"]
@@ -69,7 +75,7 @@ def test_another_document_of_a_listed_name_stays_where_it_is(pipeline: Pipeline)
     drive(root / "input", root / "end", retries=0)
     with Queue.open(root / "input") as queue:
         (second,) = {name for name in queue.discarded() if "~" in name}
-    batches.put_back(pipeline, batch)
+    put_back(pipeline, batch)
     assert waiting(pipeline) == {"bad1.ready", "bad2.ready", "bad3.ready"}
     with Queue.open(root / "input") as queue:
         assert queue.discarded() == [second]
@@ -79,7 +85,7 @@ def test_every_document_of_a_batch_is_told_once(pipeline: Pipeline) -> None:
     root = Path(pipeline.root)
     batch = listed(pipeline)
     assert set(told(pipeline, batch).values()) == {"not put back"}
-    batches.put_back(pipeline, batch)
+    put_back(pipeline, batch)
     assert set(told(pipeline, batch).values()) == {"waiting"}
     # What was wrong is mended for one of them, another fails as before, and one is not tried yet.
     for docid in ("bad2", "bad3"):
@@ -141,7 +147,7 @@ def test_a_batch_is_kept_as_it_was_listed(pipeline: Pipeline) -> None:
     # A look makes nothing.
     assert list(batches.latest(pipeline.root, 9)) == []
     assert not os.path.exists(os.path.join(pipeline.root, ".watchdogd"))
-    batches.put_back(pipeline, batch)
+    put_back(pipeline, batch)
     assert batches.read(pipeline.root, batch.id) == batch
     assert list(batches.latest(pipeline.root, 9)) == [batch]
     for name in ("../hosts/rose", "", "x"):
@@ -171,7 +177,7 @@ def archived(pipeline: Pipeline) -> Pipeline:
 
 def replay(pipeline: Pipeline, *docids: str) -> tuple[Batch, dict[str, str]]:
     batch = batches.of_archived(STAGE, docids, "anna", "again", time.time())
-    return batch, {one.docid: one.came for _, one in batches.put_back(pipeline, batch)}
+    return batch, put_back(pipeline, batch)
 
 
 def test_what_went_through_is_sent_through_once_more_under_its_name(archived: Pipeline) -> None:

@@ -1,0 +1,269 @@
+"""What operators do to a pipeline: each move is made here, whoever asks for it, and noted.
+
+    .watchdogd/events/operators@<host>-<uid>.jsonl     who asked for what, and when
+
+What is asked has been looked up already: stages and drivers are some that there are. A move returns
+what whoever asked should be told besides, mostly nothing. A note that cannot be written stops
+nobody, and is told of, too.
+"""
+
+import os
+import pwd
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import NamedTuple
+
+from queuedriver.disk.filesystem import Directory, open_fd, write_all
+from queuedriver.disk.journal import Journal
+from queuedriver.errors import NotFound, Unreachable
+from queuedriver.format.records import encode
+from queuedriver.format.units import format_count
+from queuedriver.operating import operations
+from queuedriver.operating.operations import Result
+from queuedriver.operating.queue import Queue, opened
+from watchdogd import control
+from watchdogd.events import Event
+from watchdogd.helper_messages import QueueSeen, Request
+from watchdogd.host import processors
+from watchdogd.operators import batches
+from watchdogd.operators.batches import Batch
+from watchdogd.operators.hosts import Chosen, read_controls
+from watchdogd.pipeline.model import Stage
+from watchdogd.queues.control_files import spread_pause
+
+# More drivers than so many for each processor are asked back.
+_PER_PROCESSOR = 16
+# Of what was asked so many names are noted.
+_NAMED = 20
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def operator() -> str:
+    """Return what the events call whoever runs this process."""
+    uid = os.getuid()
+    with suppress(KeyError):
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    return f"uid {uid}"
+
+
+# Moves
+
+
+def pause(chosen: Chosen, stages: Sequence[Stage], who: str) -> list[str]:
+    """Let nothing new be claimed in some stages, or in all when none is named."""
+    _check_root(chosen)
+    if stages:
+        control.pause(chosen.pipeline.root, _queues(stages))
+        return _note(chosen, who, "pause", stages)
+    control.pause(chosen.pipeline.root)
+    told = warning(chosen, otherwise="drivers that run without one go on")
+    return told + _note(chosen, who, "pause")
+
+
+def resume(chosen: Chosen, stages: Sequence[Stage], who: str) -> list[str]:
+    """Undo `pause`; also what a stage did that has stopped itself, and `queuedriver quit`."""
+    _check_root(chosen)
+    pipeline = chosen.pipeline
+    if stages:
+        told = []
+        control.resume(pipeline.root, _queues(stages))
+        for name in _queues(stages):
+            with Queue.open(pipeline.path(name)) as queue:
+                operations.resume(queue)
+        if read_controls(pipeline.root).paused:
+            told = [f"the whole pipeline is paused all the same; {chosen.command('resume')}"]
+        return told + _note(chosen, who, "resume", stages)
+    control.resume(pipeline.root)
+    # So would a watchdog, if there is one.
+    seen = {queue: QueueSeen(paused=True) for queue in pipeline.inputs if _is_paused(chosen, queue)}
+    spread_pause(pipeline, seen, paused=False)
+    return _note(chosen, who, "resume")
+
+
+def scale(
+    chosen: Chosen, wanted: Mapping[str, int | None], host: str | None, who: str
+) -> list[str]:
+    """Say how many drivers stages are to have; None: as the pipeline's file says."""
+    _check_root(chosen)
+    control.scale(chosen.pipeline.root, wanted, host)
+    told = warning(chosen, host, "it holds once one does")
+    for stage, number in wanted.items():
+        words = f"{stage}={control.AUTO if number is None else number}"
+        told += _note(chosen, who, _at(f"scale {words}", host), named=stage)
+    return told
+
+
+def many_drivers(chosen: Chosen, wanted: Mapping[str, int | None], host: str | None) -> str:
+    """Return what is to be asked back where very many drivers are wanted; else nothing."""
+    known = [one.report.processors for one in chosen.hosts.meant(host).alive]
+    least = min(filter(None, known), default=processors())
+    many = [
+        f"{format_count(number, 'driver')} for {stage}"
+        for stage, number in wanted.items()
+        if number is not None and number > _PER_PROCESSOR * least
+    ]
+    has = format_count(least, "processor")
+    return f"start {', '.join(many)}, where a host has {has}" if many else ""
+
+
+def restart(chosen: Chosen, targets: Iterable[tuple[str, str]], who: str) -> list[str]:
+    """Start drivers anew: stages or drivers by their names, each on a host, or on all (empty)."""
+    _check_root(chosen)
+    targets = list(targets)
+    told = [one for at in dict.fromkeys(at for _, at in targets) for one in warning(chosen, at)]
+    for name, at in targets:
+        control.restart(chosen.pipeline.root, name, time.time_ns() // 1000, at)
+        told += _note(chosen, who, _at(f"restart {name}", at), named=name)
+    return told
+
+
+def reload(chosen: Chosen, who: str) -> tuple[Request, list[str]]:
+    """Have the watchdogs read the pipeline's file again; return what they were asked, too."""
+    _check_root(chosen)
+    told = warning(chosen)
+    request = control.reload(chosen.pipeline.root, time.time_ns() // 1000)
+    return request, told + _note(chosen, who, "reload")
+
+
+def stop(chosen: Chosen, who: str, *, now: bool = False) -> list[str]:
+    """Let the watchdogs of all hosts leave."""
+    _check_root(chosen)
+    told = warning(chosen)
+    control.stop(chosen.pipeline.root, now=now)
+    return told + _note(chosen, who, "stop --now" if now else "stop")
+
+
+class Came(NamedTuple):
+    """What came of documents, each with the path of its queue; what is to be said besides."""
+
+    results: list[tuple[str, Result]]
+    told: list[str]
+
+
+def put_back(chosen: Chosen, batch: Batch) -> Came:
+    """Put the documents of a batch back."""
+    batches.write(chosen.pipeline.root, batch)
+    came = Came([], [])
+    for name, members in batch.queues.items():
+        with _changing(chosen.pipeline.path(name), came) as (queue, journal):
+            came.results.extend(
+                (queue.path, one) for one in batches.put_back(queue, batch.kind, members, journal)
+            )
+    return _told(chosen, batch.who, came, f"{batch.kind} {{}}: {batch.words}", batch.id)
+
+
+def retry(chosen: Chosen, wanted: Mapping[str, Collection[str]], who: str) -> Came:
+    """Let documents be tried again, by the paths of their queues, whatever they wait for there."""
+    came = Came([], [])
+    for path, docids in wanted.items():
+        if docids:
+            with _changing(path, came) as (queue, journal):
+                results = operations.retry(queue, docids, journal)
+                came.results.extend((path, one) for one in results)
+    return _told(chosen, who, came, "retry {}")
+
+
+@contextmanager
+def _changing(path: str, came: Came) -> Iterator[tuple[Queue, Journal]]:
+    """Open a queue and the journal of its operators; say where that could not be written."""
+    with opened(path) as queue:
+        with operations.journal_of(queue) as journal:
+            yield queue, journal
+        if journal.unnoted:
+            came.told.append(journal.unnoted)
+
+
+def _told(chosen: Chosen, who: str, came: Came, words: str, batch: str | None = None) -> Came:
+    """Note how many documents were put back."""
+    done = [one.docid for _, one in came.results if one.came == "done"]
+    if done or batch:
+        count = format_count(len(done), "document") if len(done) != 1 else repr(done[0])
+        came.told.extend(_note(chosen, who, words.format(count), batch=batch))
+    return came
+
+
+# What whoever asks is told
+
+
+def warning(chosen: Chosen, host: str | None = None, otherwise: str = "") -> list[str]:
+    """Return that nobody may be there to obey, and what that means. Unreachable where it is
+    certain, and means nothing `otherwise`: a request must not wait for whoever comes next."""
+    meant = chosen.hosts.meant(host or None)
+    if meant.alive:
+        return []
+    there = [one.report.host for one in meant.seen if one.standing in ("silent", "hung")]
+    words = f"no watchdog runs{' on ' + host if host else ''}"
+    if there:
+        words = f"nothing is heard of the watchdog on {', '.join(there)}"
+    if meant.state == "not running" and not otherwise:
+        raise Unreachable(words)
+    return [f"{words}: {otherwise}" if otherwise else words]
+
+
+def _check_root(chosen: Chosen) -> None:
+    if not os.path.isdir(chosen.pipeline.root):
+        raise NotFound(
+            f"there is no {chosen.pipeline.root} yet, where its queues are to be; {chosen.start} "
+            "makes it"
+        )
+
+
+def _queues(stages: Iterable[Stage]) -> list[str]:
+    """Return what these stages take from; NotFound for one that has none."""
+    found: list[str] = []
+    for stage in stages:
+        if not stage.inputs:
+            words = "has no queue, but a broker; pause and resume that"
+            raise NotFound(f"stage {stage.name!r} {words}")
+        found += stage.inputs
+    return found
+
+
+def _is_paused(chosen: Chosen, queue: str) -> bool:
+    return os.path.lexists(os.path.join(chosen.pipeline.path(queue), control.PAUSE))
+
+
+# Who asked
+
+
+def _at(words: str, host: str | None) -> str:
+    return f"{words} on {host}" if host else words
+
+
+def _note(
+    chosen: Chosen,
+    who: str,
+    message: str,
+    stages: Sequence[Stage] = (),
+    *,
+    named: str = "",
+    batch: str | None = None,
+) -> list[str]:
+    """Write down who asked for what; return what is to be said where that could not be."""
+    names = [one.name for one in stages]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    event = Event(
+        at=time.time(),
+        host=os.uname().nodename,
+        event="asked",
+        stage=names[0] if len(names) == 1 else named,
+        who=who,
+        message=" ".join((message, *names[:_NAMED])) + more,
+        batch=batch,
+    )
+    path = os.path.join(chosen.pipeline.root, control.CONTROL, control.EVENTS)
+    file = f"operators@{control.host_file(event.host)}-{os.getuid()}.jsonl"
+    try:
+        with (
+            closing(Directory.open(path, create=True, inside=2)) as directory,
+            # One host and one user write a file: what two of them append, a server may lose.
+            open_fd(os.open(file, _APPEND, 0o644, dir_fd=directory.fd)) as fd,
+        ):
+            write_all(fd, encode(event) + b"\n")
+    except OSError as error:
+        return [
+            f"{os.path.join(path, file)} could not be written ({error.strerror}): who did this "
+            "is not noted"
+        ]
+    return []
