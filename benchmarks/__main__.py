@@ -20,6 +20,7 @@ from benchmarks import (
     doors,
     doors_idle,
     doors_tasks,
+    doors_turns,
     idle,
     kills,
     loading,
@@ -71,6 +72,7 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
     "alternatives": alternatives.measure,
     "doors": doors.measure,
     "tasks": doors_tasks.measure,
+    "turns": doors_turns.measure,
     "idle-workers": doors_idle.measure,
 }
 

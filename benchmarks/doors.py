@@ -74,6 +74,9 @@ DOORS = (
     ),
 )
 
+# It has tasks instead of documents, and a benchmark of its own.
+FUQ = Door("fuq", 1, "", _queues)
+
 
 def measure(scale: Scale, places: list[Place]) -> Table:
     columns = ["place", "door", "in flight", "plain /s", "talking /s", "ours /s"]

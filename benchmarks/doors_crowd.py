@@ -19,7 +19,7 @@ from unittest import mock
 import zmq
 
 from queuedriver.doors.settings import settings_of
-from queuedriver.doors.transports.base import Message
+from queuedriver.doors.transports.base import Joined, Message
 from queuedriver.doors.words import Effects, Say, Send
 
 # Seconds within which they start.
@@ -32,13 +32,17 @@ class Seat:
     def __init__(self, protocol: str, address: str, number: int) -> None:
         name = f"crowd-{os.getpid()}-{number}"
         told = settings_of(protocol).WorkerSettings(broker=address)
-        self._session = told.session(name)
-        self._transport = told.transport(name)
+        # A worker of fuq goes by no name, and begins when its connection is made.
+        is_fuq = protocol == "fuq"
+        self._session = told.session(1 if is_fuq else name)
+        self._transport = told.transport() if is_fuq else told.transport(name)
+        self._begins = not is_fuq
         self.fds = self._transport.fds()
         self.heard = 0
 
     def start(self, now: float) -> float:
-        self._carry_out(self._session.start(now, time.time()))
+        if self._begins:
+            self._carry_out(self._session.start(now, time.time()))
         return self.hear(now)
 
     def hear(self, now: float) -> float:
@@ -48,6 +52,8 @@ class Seat:
                 if isinstance(arrival, Message):
                     self.heard += 1
                     self._carry_out(self._session.hear(b"", arrival.frames, now, time.time()))
+                elif isinstance(arrival, Joined):
+                    self._carry_out(self._session.joined(b"", now))
             at = self._session.next_tick_at()
             if at is not None and at <= now:
                 self._carry_out(self._session.tick(now, time.time()))
@@ -76,8 +82,10 @@ def sit(protocol: str, address: str, count: int) -> None:
         seats = [Seat(protocol, address, number) for number in range(count)]
     poll = select.epoll()
     by_fd = {fd: number for number, seat in enumerate(seats) for fd in seat.fds}
+    # A descriptor of ZeroMQ's stays readable while there is nothing to be had.
+    edge = 0 if protocol == "fuq" else select.EPOLLET
     for fd in by_fd:
-        poll.register(fd, select.EPOLLIN | select.EPOLLET)
+        poll.register(fd, select.EPOLLIN | edge)
     began = time.monotonic()
     ticks = [(began + SPREAD * number / count, number) for number in range(count)]
     due = dict(enumerate(at for at, _ in ticks))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import measuring
-from benchmarks.doors import DOORS, Door, free_addresses, last_words
+from benchmarks.doors import DOORS, FUQ, Door, free_addresses, last_words
 from benchmarks.measuring import Failed
 from benchmarks.memory import peak_rss
 from benchmarks.overhead import cpu_seconds
@@ -20,14 +20,15 @@ from benchmarks.table import Group, Table
 TITLE = "A broker of idle workers"
 LEAD = (
     "{workers:,} workers are connected and wait, each with its protocol's own heartbeats at their "
-    "default interval, in {processes} processes of this host; CPU time of all threads of the "
-    "broker over {seconds:.0f} s, as a share of one core."
+    "default interval, of which fuq has none, in {processes} processes of this host; CPU time of "
+    "all threads of the broker over {seconds:.0f} s, as a share of one core."
 )
 NOTES = (
     "The bare ROUTER says PONG to whatever comes, and has pingpong's workers, who say PING each "
     "second: what is left of it is ZeroMQ's, and the loop around two calls.",
 )
 BARE = "bare ROUTER"
+BROKERS = (*DOORS, FUQ)
 PROCESSES = 4
 # Seconds until starting up is over and done with.
 SETTLE = 4.0
@@ -40,7 +41,7 @@ def measure(scale: Scale, places: list[Place]) -> Table:
     columns = ["door", "workers", "CPU %", "of it ZeroMQ’s", "peak RSS MB"]
     group = Group("")
     notes = [*NOTES]
-    for name in (BARE, *(door.protocol for door in DOORS)):
+    for name in (BARE, *(door.protocol for door in BROKERS)):
         directory = places[0].directory / "work"
         directory.mkdir()
         try:
@@ -66,7 +67,7 @@ def _broker(door: Door | None, address: str, directory: Path) -> list[str]:
 
 
 def _cells(name: str, directory: Path, scale: Scale) -> list[str]:
-    door = next((one for one in DOORS if one.protocol == name), None)
+    door = next((one for one in BROKERS if one.protocol == name), None)
     protocol = door.protocol if door else "pingpong"
     (address,) = free_addresses(1)
     each = str(scale.idle_workers // PROCESSES)

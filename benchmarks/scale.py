@@ -21,6 +21,7 @@ class Scale:
     wakes: int = 100
     idle_seconds: float = 20.0
     idle_workers: int = 1_000
+    turns: int = 1_000  # requests of one client, one after the other
     starts: int = 20
     commands: int = 2_000
     command_drivers: tuple[int, ...] = (2, 4)
@@ -61,6 +62,7 @@ QUICK = Scale(
     wakes=10,
     idle_seconds=2.0,
     idle_workers=100,
+    turns=100,
     starts=5,
     commands=200,
     command_drivers=(2,),
