@@ -34,11 +34,13 @@ from queuedriver.doors.transports.curve import Doorkeeper, Keys
 from queuedriver.doors.transports.refusals import Refusals
 from queuedriver.errors import CannotUse, ConfigError, NotPermitted
 
-# Milliseconds. A hub's heartbeats say how long they may stay away; so a spoke, which hears by their
-# absence that its hub is gone, asks less often itself, and mostly where a hub is not ours.
-_HUB_ASKS_EVERY = 1_000
-_SPOKE_ASKS_EVERY = 2_500
-_HEARTBEAT_TIMEOUT = 3_000
+# Milliseconds. Whoever vanishes without a word is missed four seconds later at the latest. A hub's
+# heartbeats, which are nearly all that many idle workers cost it, say how long they may stay away;
+# so a spoke hears by their absence that its hub is gone, and asks less often itself: that is for
+# hubs that are not ours.
+_HUB_ASKS_EVERY = 1_250
+_SPOKE_ASKS_EVERY = 5_000
+_HEARTBEAT_TIMEOUT = 2_750
 _HANDSHAKE_TIMEOUT = 5_000
 _CONNECT_TIMEOUT = 4_000
 _LINGER = 1_000
