@@ -57,12 +57,6 @@ class Table:
         passed = (state for state, event, when in self.cells if not event and when in ("", ELSE))
         self._passed = frozenset(passed)
 
-    @property
-    def states(self) -> tuple[str, ...]:
-        """Every state, in the order in which the rows name them."""
-        named = (state for (state, _, _), to in self.cells.items() for state in (state, to))
-        return tuple(dict.fromkeys(named))
-
     def step(self, state: str, event: str, when: str = "", then: str = "") -> str:
         """Return the next state after what the peer did; RemoteProtocolError where it may not do
         that. `then` is the condition that holds of the rows without an event that follow."""
@@ -84,7 +78,9 @@ class Table:
     def rest(self, state: str, then: str = "") -> str:
         """Return where a state leads by rows without an event."""
         while state in self._passed:
-            when = next(one for one in (then, "", ELSE) if (state, "", one) in self.cells)
+            when = then
+            if (state, "", when) not in self.cells:
+                when = "" if (state, "", "") in self.cells else ELSE
             if self.stepped is not None:
                 self.stepped[state, "", when] += 1
             state = self.cells[state, "", when]

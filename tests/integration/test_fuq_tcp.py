@@ -150,7 +150,8 @@ def test_dropped_peer_gets_what_was_sent_before_and_is_not_heard_any_more(ends: 
 
 
 def test_peer_that_does_not_read_is_gone_when_it_owes_too_much(ends: Ends) -> None:
-    listener = ends.listen(max_unsent=1 << 20)
+    listener = ends.listen()
+    listener.max_unsent = 1 << 20
     silent = socket.create_connection(("127.0.0.1", port(listener)))
     with contextlib.closing(silent):
         ends.until(lambda: ends.of(listener, Joined), "it joined")
@@ -166,7 +167,8 @@ def port(listener: Listener) -> int:
 
 
 def test_more_connections_than_may_be_are_refused_and_others_go_on(ends: Ends) -> None:
-    listener = ends.listen(max_connections=2)
+    listener = ends.listen()
+    listener.max_connections = 2
     first, second = ends.call(listener), ends.call(listener)
     ends.until(lambda: len(ends.of(listener, Joined)) == 2, "both joined")
     third = ends.call(listener)

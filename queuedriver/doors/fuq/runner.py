@@ -12,7 +12,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -177,31 +176,27 @@ def _arguments(task: Task, site: Site) -> list[str]:
     return [site.allow[words[0]], *words[1:], str(task.task)]
 
 
-class _Beneath(NamedTuple):
-    root: str
-    parts: tuple[str, ...]
-
-
-def _parts(root: str, path: str) -> _Beneath:
-    """A path of a job's, as parts beneath a root; an absolute one has to begin with it."""
+def _parts(root: str, path: str) -> list[str]:
+    """Return a path of a job's as parts beneath a root; an absolute one has to begin with it."""
     if os.path.isabs(path):
         inside = os.path.join(root, "")
         if path != root and not path.startswith(inside):
             raise CannotRun(f"{path} is not beneath {root}")
         path = path[len(inside) :]
-    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or "\0" in path:
         raise CannotRun(f"{path!r} may not be used: it leads elsewhere")
-    return _Beneath(root, parts)
+    return parts
 
 
 def _beneath(root: str, path: str, *, create: bool) -> Directory:
-    base, parts = _parts(root, path)
+    parts = _parts(root, path)
+    whole = os.path.join(root, *parts)
     try:
-        return Directory.open(os.path.join(base, *parts), create, inside=len(parts))
+        return Directory.open(whole, create, inside=len(parts))
     except (OSError, UnicodeEncodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no path"
-        raise CannotRun(f"{os.path.join(base, *parts)} cannot be used: {why}") from None
+        raise CannotRun(f"{whole} cannot be used: {why}") from None
 
 
 def _tail(log: int) -> str:

@@ -12,11 +12,13 @@ only where a secret was given.
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
+from typing import TypeVar
 
 import msgspec
 
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 
+T = TypeVar("T")
 MAGIC = 0xC047
 HEADER = struct.Struct("<HHII")
 # A task is some hundred bytes, an update has at most 64 KiB of log. What a header announces beyond
@@ -136,12 +138,16 @@ def encode_update(update: JobStatusUpdate) -> bytes:
     return _encoder.encode(update)
 
 
+def _decoded(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, no: str) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, OverflowError) as error:
+        raise _bad(f"the body of {no}: {error}") from None
+
+
 def decode_task(body: bytes) -> Task:
     """RemoteProtocolError for what is none."""
-    try:
-        task = _tasks.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, OverflowError) as error:
-        raise _bad(f"the body of JOB is no task: {error}") from None
+    task = _decoded(_tasks, body, "JOB is no task")
     job = task.description
     if not (0 <= job.job_id <= _U64 and 1 <= task.task <= _U32 and 1 <= job.num_proc <= MAX_NPROC):
         raise _bad(f"JOB with JobId {job.job_id}, Task {task.task}, NumProc {job.num_proc}")
@@ -150,10 +156,7 @@ def decode_task(body: bytes) -> Task:
 
 def decode_update(body: bytes) -> JobStatusUpdate:
     """RemoteProtocolError for what is none."""
-    try:
-        update = _updates.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, OverflowError) as error:
-        raise _bad(f"the body of UPDATE is no status: {error}") from None
+    update = _decoded(_updates, body, "UPDATE is no status")
     if not (0 <= update.job_id <= _U64 and 0 <= update.task <= _U32):
         raise _bad(f"UPDATE with JobId {update.job_id}, Task {update.task}")
     if update.new_job is not None and not 0 <= update.new_job.num_proc <= MAX_NPROC:

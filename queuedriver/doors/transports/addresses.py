@@ -9,6 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 
 from queuedriver.errors import BadArgument, ConfigError
 
@@ -18,20 +19,22 @@ _ENDPOINT = re.compile(
 _MOST_PORTS = 65_535
 
 
-def check_endpoint(text: str) -> str:
-    """Return the endpoint itself, or raise BadArgument that shows what would be right."""
-    found = _ENDPOINT.fullmatch(text)
-    if found is None or (found["port"] != "*" and int(found["port"]) > _MOST_PORTS):
-        raise BadArgument(f"{text!r} is no address; write tcp://HOST:PORT, as tcp://127.0.0.1:6714")
-    return text
-
-
 def host_and_port(endpoint: str) -> tuple[str, int]:
-    """Return what an endpoint is made of; a port of * is 0, to be chosen by the kernel."""
-    found = _ENDPOINT.fullmatch(check_endpoint(endpoint))
-    if found is None:
-        raise BadArgument(f"{endpoint!r} is no address")
-    return found["host"].strip("[]"), 0 if found["port"] == "*" else int(found["port"])
+    """Return what an endpoint is made of, a port of * as 0, to be chosen by the kernel; raise
+    BadArgument that shows what would be right."""
+    found = _ENDPOINT.fullmatch(endpoint)
+    port = 0 if found is None or found["port"] == "*" else int(found["port"])
+    if found is None or port > _MOST_PORTS:
+        raise BadArgument(
+            f"{endpoint!r} is no address; write tcp://HOST:PORT, as tcp://127.0.0.1:6714"
+        )
+    return found["host"].strip("[]"), port
+
+
+def check_endpoint(text: str) -> str:
+    """Return the endpoint itself, or raise BadArgument."""
+    host_and_port(text)
+    return text
 
 
 def with_port(endpoint: str) -> str:
@@ -42,14 +45,17 @@ def with_port(endpoint: str) -> str:
         return f"{endpoint[:-1]}{probe.getsockname()[1]}"
 
 
-def is_name(endpoint: str) -> bool:
-    """Return whether an endpoint has a name, which is to be looked up, and no address."""
+def _address_of(endpoint: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address in an endpoint; None where there is a name, an interface or *."""
     host, _ = host_and_port(endpoint)
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return True
-    return False
+    with suppress(ValueError):
+        return ipaddress.ip_address(host.partition("%")[0])
+    return None
+
+
+def is_name(endpoint: str) -> bool:
+    """Tell whether an endpoint has a name, which is to be looked up, and no address."""
+    return _address_of(endpoint) is None
 
 
 def look_up(endpoint: str) -> list[str]:
@@ -61,15 +67,10 @@ def look_up(endpoint: str) -> list[str]:
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Return whether only this host can connect there."""
-    host, _ = host_and_port(endpoint)
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        # A name, an interface or *: it may mean anything.
-        return False
+    """Tell whether only this host can connect there."""
+    address = _address_of(endpoint)
+    # Any other name may mean anything.
+    return address.is_loopback if address else host_and_port(endpoint)[0] == "localhost"
 
 
 def check_listen(listen: Sequence[str], secured: bool, insecure: bool, how: str) -> None:

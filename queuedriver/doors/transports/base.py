@@ -44,32 +44,36 @@ Arrival = Joined | Message | Gone | Refused
 
 
 class Transport(Protocol):
-    """Sockets, as a loop sees them."""
+    """Sockets, as a loop sees them. What a kind of them has no need of does nothing."""
 
     def arrivals(self) -> Iterator[Arrival]:
-        """What has come since the last time; a bounded part of it, so that others get a turn."""
+        """Yield what has come since the last time: a bounded part, so that others get a turn."""
 
     def pending(self) -> bool:
-        """Whether there is more to be had at once: a descriptor may not say so again."""
+        """Tell whether there is more to be had at once: a descriptor may not say so again."""
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
-        """Hand a message over. False: nobody goes by this name any more."""
+        """Hand a message over; return False where nobody goes by this name any more."""
 
     def drop(self, peer: bytes) -> None:
         """End a connection, where the transport has them, once what was sent has left."""
+        return
 
     def fds(self) -> list[int]:
-        """Descriptors that become readable when something comes."""
+        """Return the descriptors that become readable when something comes."""
 
     def missing(self) -> str:
-        """Why nobody is at the other end, for people, of a transport that has only one peer; empty
-        when it is there."""
+        """Return why nobody is at the other end, for people, of a transport that has only one
+        peer; empty when it is there."""
+        return ""
 
     def next_tick_at(self) -> float | None:
-        """When `tick` is worth calling."""
+        """Return when `tick` is worth calling."""
+        return None
 
     def tick(self, now: float) -> None:
-        """Time has passed: what could not be sent is tried again."""
+        """Do what is due, as to try again what could not be sent."""
+        return
 
     def close(self) -> None:
         """End all connections; what was sent has a moment to leave."""

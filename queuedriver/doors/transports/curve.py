@@ -80,7 +80,7 @@ def make_keys(directory: str) -> str:
 
 
 def keys_in(directory: str | None) -> Keys | None:
-    """The keys of one side, if it was given any."""
+    """Return the keys of one side, if it was given any."""
     return None if directory is None else load_keys(directory)
 
 

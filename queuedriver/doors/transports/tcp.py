@@ -19,11 +19,12 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from queuedriver.doors.transports.addresses import host_and_port
 from queuedriver.doors.transports.background import Background
-from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message
+from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message, Transport
 from queuedriver.doors.transports.refusals import Refusals
 from queuedriver.doors.words import soonest
 from queuedriver.errors import CannotUse
@@ -41,9 +42,6 @@ _CONNECT = 4.0
 _FIRST_WAIT = 0.25
 _LONGEST_WAIT = 30.0
 _JITTER = 0.2
-# Bytes kept for a peer that does not read.
-MAX_UNSENT = 16 << 20
-MAX_CONNECTIONS = 10_000
 _BACKLOG = 1024
 # More than connections and open jobs together may come to.
 _DESCRIPTORS = 16_384
@@ -140,12 +138,16 @@ class _Connection:
             del self.unsent[:sent]
 
 
-class _Tcp:
+class _Tcp(Transport):
     """What listener and caller have in common."""
 
-    def __init__(self, tls: ssl.SSLContext | None, max_unsent: int) -> None:
+    # Bytes kept for a peer that does not read.
+    max_unsent = 16 << 20
+
+    def __init__(self, tls: ssl.SSLContext | None, host: str | None = None) -> None:
         self._tls = tls
-        self._max_unsent = max_unsent
+        # Whom a caller's peer has to prove to be.
+        self._host = host
         self._epoll = select.epoll()
         self._by_fd: dict[int, _Connection] = {}
         self._by_peer: dict[bytes, _Connection] = {}
@@ -174,7 +176,7 @@ class _Tcp:
         except OSError:
             self._forget(one)
             return False
-        if len(one.unsent) > self._max_unsent:
+        if len(one.unsent) > self.max_unsent:
             self._forget(one)
             return False
         self._watch(one)
@@ -189,9 +191,6 @@ class _Tcp:
         self._untils[one.fd] = time.monotonic() + _LINGER
         if not one.unsent:
             self._forget(one)
-
-    def missing(self) -> str:
-        return ""
 
     def next_tick_at(self) -> float | None:
         return min(self._untils.values(), default=None)
@@ -214,10 +213,6 @@ class _Tcp:
                 pass
             self._forget(one)
         self._epoll.close()
-
-    def _wrap(self, sock: socket.socket) -> socket.socket:
-        """TLS around a socket that is connected; it keeps its descriptor."""
-        return sock
 
     def _add(self, sock: socket.socket, peer: bytes) -> None:
         one = _Connection(sock, peer)
@@ -247,7 +242,13 @@ class _Tcp:
         """Go on with making a connection; `Joined` when it is made."""
         try:
             if self._tls is not None and not one.shaking:
-                one.socket = self._wrap(one.socket)
+                # Around what is connected; the descriptor is the same.
+                one.socket = self._tls.wrap_socket(
+                    one.socket,
+                    server_side=self._host is None,
+                    server_hostname=self._host,
+                    do_handshake_on_connect=False,
+                )
                 one.shaking = True
             if one.shaking:
                 one.shake()
@@ -329,16 +330,10 @@ def raise_descriptors() -> None:
 class Listener(_Tcp):
     """Listens at some addresses. Peers are numbers, in the order in which they came."""
 
-    def __init__(
-        self,
-        listen: tuple[str, ...],
-        tls: ssl.SSLContext | None = None,
-        *,
-        max_connections: int = MAX_CONNECTIONS,
-        max_unsent: int = MAX_UNSENT,
-    ) -> None:
-        super().__init__(tls, max_unsent)
-        self._max = max_connections
+    max_connections = 10_000
+
+    def __init__(self, listen: tuple[str, ...], tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls)
         self._sockets: dict[int, socket.socket] = {}
         self._accept_at: float | None = None
         self._refusals = Refusals()
@@ -383,11 +378,6 @@ class Listener(_Tcp):
         self._sockets.clear()
         super().close()
 
-    def _wrap(self, sock: socket.socket) -> socket.socket:
-        if self._tls is None:
-            return sock
-        return self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-
     def _listen(self, endpoint: str) -> list[str]:
         """Listen at every address of an endpoint that this host has, all with one port; return
         where that is."""
@@ -395,10 +385,10 @@ class Listener(_Tcp):
         bound: list[str] = []
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_passive(host))
-            for number, (family, kind, proto, _, address) in enumerate(found, 1):
+            for number, (family, *_, address) in enumerate(found, 1):
                 at = address[0], port, *address[2:]
                 try:
-                    where, port = self._bind(family, kind, proto, at)
+                    where, port = self._bind(family, at)
                 except OSError as error:
                     # A name may have an address of IPv6 on a host without.
                     if error.errno not in _NOT_OURS or (number == len(found) and not bound):
@@ -412,17 +402,10 @@ class Listener(_Tcp):
             ) from None
         return bound
 
-    def _bind(self, family: int, kind: int, proto: int, address: Any) -> tuple[str, int]:
-        sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, proto)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6 and address[0] != _ANY_IPV6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(address)
-            sock.listen(_BACKLOG)
-        except OSError:
-            sock.close()
-            raise
+    def _bind(self, family: int, address: Any) -> tuple[str, int]:
+        both = family == socket.AF_INET6 and address[0] == _ANY_IPV6
+        sock = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+        sock.settimeout(0.0)
         self._sockets[sock.fileno()] = sock
         self._epoll.register(sock.fileno(), _READ)
         where, port, *_ = sock.getsockname()
@@ -444,9 +427,9 @@ class Listener(_Tcp):
                 if error.errno in _ENDED:
                     continue
                 raise
-            if len(self._by_fd) >= self._max:
+            if len(self._by_fd) >= self.max_connections:
                 found.close()
-                why = f"somebody is refused: there are {self._max:,} connections"
+                why = f"somebody is refused: there are {self.max_connections:,} connections"
                 self._news += self._refusals.news(why)
                 continue
             self._serial += 1
@@ -463,16 +446,10 @@ class Caller(_Tcp):
     """Connects to one address, whose peer is called b\"\"; and again when that connection ends: at
     first soon, then ever more seldom, until `well`."""
 
-    def __init__(
-        self,
-        endpoint: str,
-        tls: ssl.SSLContext | None = None,
-        *,
-        max_unsent: int = MAX_UNSENT,
-    ) -> None:
-        super().__init__(tls, max_unsent)
+    def __init__(self, endpoint: str, tls: ssl.SSLContext | None = None) -> None:
+        self._where = host_and_port(endpoint)
+        super().__init__(tls, self._where[0])
         self._endpoint = endpoint
-        self._host, _ = host_and_port(endpoint)
         # A name may have several addresses, and may take long to be looked up.
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, _READ)
@@ -484,9 +461,10 @@ class Caller(_Tcp):
         self._call()
 
     def _call(self) -> None:
-        where = host_and_port(self._endpoint)
         self._dialing: Background[socket.socket] | None = Background(
-            lambda: socket.create_connection(where, _CONNECT), self._wake, socket.socket.close
+            partial(socket.create_connection, self._where, _CONNECT),
+            self._wake,
+            socket.socket.close,
         )
 
     def _call_later(self, why: str) -> None:
@@ -533,13 +511,6 @@ class Caller(_Tcp):
         if self._call_at is not None and self._call_at <= now:
             self._call_at = None
             self._call()
-
-    def _wrap(self, sock: socket.socket) -> socket.socket:
-        if self._tls is None:
-            return sock
-        return self._tls.wrap_socket(
-            sock, server_hostname=self._host, do_handshake_on_connect=False
-        )
 
     def missing(self) -> str:
         return self._missing

@@ -29,6 +29,7 @@ from queuedriver.doors.transports.base import (
     Joined,
     Message,
     Refused,
+    Transport,
 )
 from queuedriver.doors.transports.curve import Doorkeeper, Keys
 from queuedriver.doors.transports.refusals import Refusals
@@ -86,7 +87,7 @@ _REFUSED_FOR_WANT_OF = {
 _REFUSALS = {zmq.EADDRINUSE: CannotUse, errno.EACCES: NotPermitted}
 
 
-class _Socket:
+class _Socket(Transport):
     """What hub and spoke have in common."""
 
     def __init__(self, kind: int, max_message: int, asks_every: int) -> None:
@@ -161,20 +162,6 @@ class _Socket:
                 raise
             return False
         return True
-
-    def missing(self) -> str:
-        """Miss nobody: who connects to a hub may stay away."""
-        return ""
-
-    def next_tick_at(self) -> float | None:
-        """Want to be told nothing of the time."""
-        return None
-
-    def tick(self, now: float) -> None:
-        """Have nothing to do."""
-
-    def drop(self, peer: bytes) -> None:
-        """End nothing: ZeroMQ has no connections that could be named."""
 
     def close(self) -> None:
         self._aside.close()

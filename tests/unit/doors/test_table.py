@@ -35,15 +35,6 @@ def test_table_leads_where_its_row_does_and_says_whose_mistake_a_missing_one_is(
             table.own_step(state, event, when)
 
 
-@given(ROWS)
-def test_every_state_is_named_once_in_the_order_of_the_rows(rows: list[Row]) -> None:
-    states = Table("t", rows).states
-    assert len(set(states)) == len(states)
-    assert set(states) == {row.state for row in rows} | {row.to for row in rows} - {SAME}
-    if rows:
-        assert states[0] == rows[0].state
-
-
 def test_row_of_several_states_is_a_row_of_each() -> None:
     table = Table("t", [Row("a | b", "x", "", "acts", "c"), Row("b | c", "y", "", "acts", SAME)])
     assert [table.step(state, "x") for state in "ab"] == ["c", "c"]
