@@ -32,6 +32,7 @@ from queuedriver.claims.outcomes import Released
 from queuedriver.doors import exchange
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.scale0 import wire
+from queuedriver.doors.scale0.wire import Message, Options
 from queuedriver.doors.statuses import DONE, setback
 from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
@@ -154,7 +155,7 @@ class Broker(Exchange[Worker]):
         self._others = [one for one in group if one != address]
         self._interval = heartbeat_interval
         self._services = tuple(services)
-        config = wire.Config(
+        config = Options(
             services=self._services,
             group_config=wire.Group(brokers=tuple(group)),
             preferred_broker=preferred,
@@ -182,123 +183,128 @@ class Broker(Exchange[Worker]):
             lost = self.lose(worker, exchange.LEFT) if was != UNKNOWN else []
             return [*lost, *_told(worker, _error(error.code or wire.MALFORMED, str(error)))]
 
-    def _hear(self, worker: Worker, message: wire.Message, frames: tuple[bytes, ...]) -> Effects:
-        match message.event:
-            case wire.WorkReply() as event:
-                return self._work_reply(worker, event, message)
-            case wire.Ready() as event:
-                return self._ready(worker, event)
-            case wire.Ping() as event:
-                return self._ping(worker, event)
-            case wire.WorkRequest() as event:
-                return self._request(worker, event, frames)
-            case wire.CheckConfig() as event:
-                return self._check_config(worker, event)
-            case wire.NeedBroker():
+    def _hear(self, worker: Worker, message: Message, frames: tuple[bytes, ...]) -> Effects:
+        match message.command:
+            case "WORKREPLY":
+                return self._work_reply(worker, message)
+            case "READY":
+                return self._ready(worker, message)
+            case "PING":
+                return self._ping(worker, message)
+            case "WORKREQUEST":
+                return self._request(worker, message.options, frames)
+            case "CHECKCONFIG":
+                return self._check_config(worker, message)
+            case "NEEDBROKER":
                 self._step(worker, "NEEDBROKER")
                 return _told(worker, self._offer_of_us(worker))
-            case wire.DisconnectError():
+            case "DISCONNECTERROR":
                 return self._part(worker, "DISCONNECTERROR")
-        raise RemoteProtocolError(f"{message.event.command} is not for brokers")
+        raise RemoteProtocolError(f"{message.command} is not for brokers")
 
-    def _check_config(self, worker: Worker, event: wire.CheckConfig) -> Effects:
-        if event.config_type not in ("", "JSON"):
-            text = f"config_type {event.config_type[:40]!r}: there is JSON only"
-            return self._disconnect(worker, event, "not JSON", _error(wire.UNKNOWN, text))
+    def _check_config(self, worker: Worker, message: Message) -> Effects:
+        options = message.options
+        if options.config_type not in ("", "JSON"):
+            text = f"config_type {options.config_type[:40]!r}: there is JSON only"
+            return self._disconnect(worker, message, "not JSON", _error(wire.UNKNOWN, text))
         if self.leaving:
-            return self._disconnect(worker, event, "leaving", self._elsewhere())
+            return self._disconnect(worker, message, "leaving", self._elsewhere())
         was = worker.state
         if was == UNKNOWN:
             joined = self.join(worker.name, self._now)
             if joined is None:
-                return self._disconnect(worker, event, "full", self._elsewhere())
+                return self._disconnect(worker, message, "full", self._elsewhere())
             joined.state, joined.envelope = was, worker.envelope
             worker = joined
         worker.free, worker.greeted = 0, False
-        lost = self._not_in_hand(worker, event)
+        lost = self._not_in_hand(worker, options)
         nothing = was == BUSY and not worker.in_hand
         self._step(worker, "CHECKCONFIG", "nothing in hand" if nothing else "")
         config = msgspec.structs.replace(self._config, identity=wire.frontend_name(worker.name))
-        if event.config_version is not None and str(event.config_version) == self._version:
-            config = wire.Config(unchanged=True)
+        if options.config_version is not None and str(options.config_version) == self._version:
+            config = Options(unchanged=True)
         return [
             Say(1, "C --- CHECKCONFIG ---> B"),
             *lost,
-            _send(worker, config),
+            _send(worker, "CONFIG", config),
             Say(1, "B --- CONFIG ---> C"),
         ]
 
-    def _not_in_hand(self, worker: Worker, event: wire.CheckConfig) -> Effects:
+    def _not_in_hand(self, worker: Worker, options: Options) -> Effects:
         """Set back what a worker was sent and says it has not: it was lost on its way, or in its
         last life."""
-        if event.work_in_hand is None:
+        if options.work_in_hand is None:
             return []
-        has = {one: worker.sent[one] for one in event.work_in_hand if one in worker.sent}
+        has = {one: worker.sent[one] for one in options.work_in_hand if one in worker.sent}
         worker.sent = has
         return self.keep_only(worker, has.values())
 
-    def _ready(self, worker: Worker, event: wire.Ready) -> Effects:
-        if doubts := self._doubts(worker, event):
+    def _ready(self, worker: Worker, message: Message) -> Effects:
+        if doubts := self._doubts(worker, message):
             return doubts
-        services = frozenset(self._services).intersection(event.services)
+        options = message.options
+        services = frozenset(self._services).intersection(options.services)
         if not services:
             has = ", ".join(map(repr, self._services))
             error = _error(wire.UNKNOWN, f"none of its services is one of this broker: {has}")
-            return self._disconnect(worker, event, "no such service", error)
+            return self._disconnect(worker, message, "no such service", error)
         if self.leaving:
-            return self._disconnect(worker, event, "leaving", self._elsewhere())
+            return self._disconnect(worker, message, "leaving", self._elsewhere())
         self._step(worker, "READY")
         # Longer than ours, if it wishes; never shorter.
-        interval = min(event.heartbeat_interval or 0.0, _MAX_INTERVAL)
+        interval = min(options.heartbeat_interval or 0.0, _MAX_INTERVAL)
         interval = max(interval, self._interval)
         worker.silent_after = interval * _LIVENESS
         worker.services = services
         if not worker.free:
             self.to_the_end(worker)
         self.offer(worker, min(worker.free + 1, MAX_TURNS), self._now)
-        listed = wire.ReadyOk(
+        listed = Options(
             heartbeat_interval=interval, time=self._wall(), config_version=self._version
         )
-        answer = _send(worker, listed)
+        answer = _send(worker, "READYOK", listed)
         if worker.greeted:
             return [answer]
         worker.greeted = True
         return [Say(1, "C --- READY ---> B"), answer, Say(1, "B --- READYOK ---> C")]
 
-    def _ping(self, worker: Worker, event: wire.Ping) -> Effects:
-        if doubts := self._doubts(worker, event):
+    def _ping(self, worker: Worker, message: Message) -> Effects:
+        if doubts := self._doubts(worker, message):
             return doubts
         self._step(worker, "PING")
-        pong = wire.Pong(time=event.time, broker_time=self._wall(), config_version=self._version)
-        return [_send(worker, pong)]
+        time, version = message.options.time, self._version
+        pong = Options(time=time, broker_time=self._wall(), config_version=version)
+        return [_send(worker, "PONG", pong)]
 
-    def _doubts(self, worker: Worker, event: wire.Ready | wire.Ping) -> Effects:
+    def _doubts(self, worker: Worker, message: Message) -> Effects:
         """Tell a worker what is wrong with it; nothing, if it is known and its clock and version
         are right."""
+        command, options = message.command, message.options
         if worker.state == UNKNOWN:
-            self._step(worker, event.command)
-            return [_negotiate(worker, f"no CHECKCONFIG came before this {event.command}")]
-        if event.time is not None and abs(ahead := event.time - self._wall()) > _CLOCK_LIMIT:
+            self._step(worker, command)
+            return [_negotiate(worker, f"no CHECKCONFIG came before this {command}")]
+        if options.time is not None and abs(ahead := options.time - self._wall()) > _CLOCK_LIMIT:
             error = _error(wire.CLOCK, f"its clock is {ahead:+.0f} s off; set it")
-            return self._disconnect(worker, event, "other time", error)
+            return self._disconnect(worker, message, "other time", error)
         warned, worker.warned = worker.warned, False
-        if event.config_version is None or str(event.config_version) == self._version:
+        if options.config_version is None or str(options.config_version) == self._version:
             return []
         if warned:
             error = _error(wire.VERSION, f"config_version is still not {self._version}")
-            return self._disconnect(worker, event, "other version again", error)
-        self._step(worker, event.command, "other version")
+            return self._disconnect(worker, message, "other version again", error)
+        self._step(worker, command, "other version")
         worker.warned, worker.free = True, 0
         return [_negotiate(worker, f"config_version is {self._version}")]
 
-    def _work_reply(self, worker: Worker, event: wire.WorkReply, message: wire.Message) -> Effects:
-        claim = worker.sent.get(event.identifier)
+    def _work_reply(self, worker: Worker, message: Message) -> Effects:
+        identifier = message.options.identifier
+        claim = worker.sent.get(identifier)
         if claim is None:
             self._step(worker, "WORKREPLY", "not matched")
             return []
         work, _ = worker.in_hand[claim]
-        how = _how(work, event, message)
-        del worker.sent[event.identifier]
+        how = _how(work, message)
+        del worker.sent[identifier]
         self.settle(worker, claim)
         turns = "it has turns" if worker.free else ""
         self._step(worker, "WORKREPLY", "more in hand" if worker.in_hand else turns)
@@ -316,12 +322,10 @@ class Broker(Exchange[Worker]):
         how = Released("its worker left")
         return self.lose(worker, exchange.LEFT, how) if was != UNKNOWN else []
 
-    def _disconnect(
-        self, worker: Worker, event: wire.Command, when: str, error: wire.DisconnectError
-    ) -> Effects:
-        return [*self._part(worker, event.command, when), *_told(worker, error)]
+    def _disconnect(self, worker: Worker, message: Message, when: str, error: Options) -> Effects:
+        return [*self._part(worker, message.command, when), *_told(worker, error)]
 
-    def _elsewhere(self) -> wire.DisconnectError:
+    def _elsewhere(self) -> Options:
         """Name another broker of the group, each in turn; or say that there is none."""
         text = "this broker leaves" if self.leaving else "this broker has all the workers it may"
         if not self._others:
@@ -329,7 +333,7 @@ class Broker(Exchange[Worker]):
         self._next_of_group = (self._next_of_group + 1) % len(self._others)
         return _error(wire.REDIRECT, text, self._others[self._next_of_group])
 
-    def _offer_of_us(self, worker: Worker) -> wire.DisconnectError:
+    def _offer_of_us(self, worker: Worker) -> Options:
         """Return what NEEDBROKER is answered."""
         if self.leaving or (worker.state == UNKNOWN and len(self.workers) >= self.max_workers):
             return _error(wire.NOT_ACCEPTING, "this broker takes nobody")
@@ -337,13 +341,13 @@ class Broker(Exchange[Worker]):
 
     # Frontends
 
-    def _request(self, peer: Worker, event: wire.WorkRequest, frames: tuple[bytes, ...]) -> Effects:
-        identifier = f"{wire.frontend_name(peer.name)}:{event.message_id}"
-        request = Request(identifier.encode(), frames, event.service)
-        if not 0 < len(event.message_id) <= wire.MAX_NAME:
+    def _request(self, peer: Worker, options: Options, frames: tuple[bytes, ...]) -> Effects:
+        identifier = f"{wire.frontend_name(peer.name)}:{options.message_id}"
+        request = Request(identifier.encode(), frames, options.service)
+        if not 0 < len(options.message_id) <= wire.MAX_NAME:
             code = wire.MALFORMED
             text = f"a request needs a message_id of at most {wire.MAX_NAME} characters"
-        elif event.service not in self._services:
+        elif options.service not in self._services:
             code = wire.UNKNOWN
             text = f"no such service; there are: {', '.join(map(repr, self._services))}"
         elif self.leaving:
@@ -378,7 +382,7 @@ class Broker(Exchange[Worker]):
                 raise RemoteProtocolError("a worker has a request of that name")
         worker.state = BROKER.own_step(worker.state, "a request waits")
         worker.sent[identifier] = work.claim
-        event = wire.WorkRequest(
+        options = Options(
             service=work.service,
             work_request_identifier=identifier,
             time=self._wall(),
@@ -386,14 +390,14 @@ class Broker(Exchange[Worker]):
             docid="" if request else work.docid,
             attempt=work.attempt,
         )
-        return wire.encode(event, body, worker.envelope)
+        return wire.encode("WORKREQUEST", options, body, worker.envelope)
 
     def probe(self, worker: Worker) -> tuple[bytes, ...]:
         worker.state = BROKER.own_step(worker.state, "each second")
-        return wire.encode(wire.Pong(config_version=self._version), envelope=worker.envelope)
+        return _send(worker, "PONG", Options(config_version=self._version)).frames
 
     def farewell(self, worker: Worker) -> tuple[bytes, ...]:
-        return wire.encode(self._elsewhere(), envelope=worker.envelope)
+        return _send(worker, "DISCONNECTERROR", self._elsewhere()).frames
 
     def forget(self, worker: Worker, why: str) -> None:
         if why in exchange.ENDS:
@@ -404,15 +408,16 @@ class Broker(Exchange[Worker]):
         return self._now + self._wall_ahead
 
 
-def _how(work: Work, event: wire.WorkReply, message: wire.Message) -> How:
+def _how(work: Work, message: Message) -> How:
     """Return what a reply means to what it is for; RemoteProtocolError: nothing at all."""
     if (request := work.request) is not None:
         front = (b"",) if wire.has_envelope(request.frames) else ()
-        frames = (*front, b"WORKREPLY", message.options, message.body)
+        frames = (*front, b"WORKREPLY", message.as_sent, message.body)
         return Answer(wire.frontend_identity(_name_of(request)), frames)
-    if event.status == DONE:
-        return Processed(wire.unpack(event, message.body))
-    return setback(event.status, event.error_message)
+    options = message.options
+    if options.status == DONE:
+        return Processed(wire.unpack(options, message.body))
+    return setback(options.status, options.error_message)
 
 
 def _name_of(request: Request) -> str:
@@ -423,22 +428,22 @@ def _name_of(request: Request) -> str:
 def _refusal(request: Request, code: int, text: str) -> tuple[bytes, ...]:
     """Return how a frontend is told that its request will not be done."""
     id = _name_of(request).partition(":")[2][: wire.MAX_NAME]
-    error = wire.DisconnectError(error_code=code, error_message=text, message_id=id)
-    return wire.encode(error, envelope=wire.has_envelope(request.frames))
+    error = Options(error_code=code, error_message=text, message_id=id)
+    return wire.encode("DISCONNECTERROR", error, envelope=wire.has_envelope(request.frames))
 
 
-def _error(code: int, text: str, broker: str = "") -> wire.DisconnectError:
-    return wire.DisconnectError(error_code=code, error_message=text, broker=broker)
+def _error(code: int, text: str, broker: str = "") -> Options:
+    return Options(error_code=code, error_message=text, broker=broker)
 
 
-def _send(worker: Worker, event: wire.Command) -> Send:
-    return Send(worker.name, wire.encode(event, envelope=worker.envelope))
+def _send(worker: Worker, command: str, options: Options) -> Send:
+    return Send(worker.name, wire.encode(command, options, envelope=worker.envelope))
 
 
-def _told(worker: Worker, error: wire.DisconnectError) -> Effects:
+def _told(worker: Worker, error: Options) -> Effects:
     words = f"{shown(worker.name)} is told {error.error_code}: {error.error_message}"
-    return [_send(worker, error), Say(1, words)]
+    return [_send(worker, "DISCONNECTERROR", error), Say(1, words)]
 
 
 def _negotiate(worker: Worker, why: str) -> Send:
-    return _send(worker, wire.ForceNegotiate(error_message=why))
+    return _send(worker, "FORCENEGOTIATE", Options(error_message=why))

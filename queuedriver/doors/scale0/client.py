@@ -3,15 +3,7 @@
 from collections.abc import Sequence
 
 from queuedriver.doors.client_session import NEW, ClientSession
-from queuedriver.doors.scale0.wire import (
-    MALFORMED,
-    DisconnectError,
-    WorkReply,
-    WorkRequest,
-    decode,
-    encode,
-    unpack,
-)
+from queuedriver.doors.scale0.wire import MALFORMED, Options, decode, encode, unpack
 from queuedriver.doors.statuses import DONE
 from queuedriver.doors.table import Row, Table, ours
 from queuedriver.doors.words import Effects, Result, Send
@@ -49,32 +41,34 @@ class Client(ClientSession):
     def ask(self, docid: str, payload: bytes, now: float) -> tuple[bytes, Effects]:
         self._serial += 1
         id = f"{self._prefix}{self._serial}"
-        event = WorkRequest(service=self._service, message_id=id, docid=docid)
-        send = Send(b"", encode(event, payload))
+        options = Options(service=self._service, message_id=id, docid=docid)
+        send = Send(b"", encode("WORKREQUEST", options, payload))
         return id.encode(), self.begin(id.encode(), "WORKREQUEST", "", send, now)
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         message = decode(frames)
         results: tuple[Result, ...] = ()
         why = ""
-        match message.event:
-            case WorkReply() as event:
+        command, options = message.command, message.options
+        match command:
+            case "WORKREPLY":
                 # The broker forwards what the worker was told: <frontend>:<message id>.
-                id = event.identifier.partition(":")[2].encode()
-                if event.status != DONE:
-                    why = event.error_message or "its worker did not say why"
+                id = options.identifier.partition(":")[2].encode()
+                if options.status != DONE:
+                    why = options.error_message or "its worker did not say why"
                 else:
                     try:
-                        results = unpack(event, message.body)
+                        results = unpack(options, message.body)
                     except RemoteProtocolError as error:
                         # To ask again would bring the same answer again.
                         why = str(error)
-            case DisconnectError() as event:
-                id, why = event.message_id.encode(), f"{event.error_code}: {event.error_message}"
-            case event:
-                raise RemoteProtocolError(f"{event.command} is not for frontends", MALFORMED)
+            case "DISCONNECTERROR":
+                id = options.message_id.encode()
+                why = f"{options.error_code}: {options.error_message}"
+            case _:
+                raise RemoteProtocolError(f"{command} is not for frontends", MALFORMED)
         one = self.under_way.get(id)
-        state = self.table.step(one.state if one else OVER, event.command)
+        state = self.table.step(one.state if one else OVER, command)
         if one is None:
             return []
         one.state = state

@@ -11,7 +11,7 @@ each, and the body is their bytes one after another. Without it the body is one 
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 
@@ -40,108 +40,10 @@ _Code = Annotated[int, msgspec.Meta(ge=-999, le=999)]
 Version = str | Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The options of one command."""
-
-    command: ClassVar[str]
-
-
-class _Dated(Command, frozen=True, kw_only=True, omit_defaults=True):
-    """Those with the sender's time of day and the version of its configuration."""
-
-    time: float | None = None
-    config_version: Version | None = None
-
-
-class _Identified(Command, frozen=True, kw_only=True, omit_defaults=True):
-    """Those that say by which name a worker's reply is known."""
-
-    work_request_identifier: str = ""
-    # As the protocol's own description spells it.
-    work_request_indentifier: str = ""
-
-    @property
-    def identifier(self) -> str:
-        return self.work_request_identifier or self.work_request_indentifier
-
-
-class CheckConfig(Command, frozen=True, kw_only=True, omit_defaults=True):
-    """A worker is new here, or was told to begin anew."""
-
-    command = "CHECKCONFIG"
-    # Nothing is JSON, too.
-    config_type: str = ""
-    config_version: Version | None = None
-    # Ours: the identifiers of what it is still at work on; whatever else it had is lost.
-    work_in_hand: tuple[str, ...] | None = None
-
-
 class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Brokers that deal from the same queues."""
 
     brokers: tuple[str, ...] = ()
-
-
-class Config(Command, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker is to know; or that it knows it already."""
-
-    command = "CONFIG"
-    identity: str = ""
-    services: tuple[str, ...] = ()
-    group_config: Group = Group()
-    preferred_broker: str = ""
-    config_version: Version = ""
-    unchanged: bool = False
-
-
-class NeedBroker(Command, frozen=True, kw_only=True, omit_defaults=True):
-    """A worker's own broker cannot be reached."""
-
-    command = "NEEDBROKER"
-    identity: str = ""
-    services: tuple[str, ...] = ()
-
-
-class Ready(_Dated, frozen=True, kw_only=True, omit_defaults=True):
-    """A worker takes one request."""
-
-    command = "READY"
-    services: tuple[str, ...] = ()
-    heartbeat_interval: float | None = None
-
-
-class ReadyOk(_Dated, frozen=True, kw_only=True, omit_defaults=True):
-    """It is listed."""
-
-    command = "READYOK"
-    heartbeat_interval: float | None = None
-
-
-class Ping(_Dated, frozen=True, kw_only=True, omit_defaults=True):
-    """A worker lives."""
-
-    command = "PING"
-
-
-class Pong(_Dated, frozen=True, kw_only=True, omit_defaults=True):
-    """So does the broker: the worker's own time, and the broker's."""
-
-    command = "PONG"
-    broker_time: float | None = None
-
-
-class WorkRequest(_Identified, frozen=True, kw_only=True, omit_defaults=True):
-    """A frontend's to its broker, with service and message id; a broker's to a worker, with the
-    identifier by which the reply is known."""
-
-    command = "WORKREQUEST"
-    service: str = ""
-    message_id: str = ""
-    time: float | None = None
-    config_version: Version | None = None
-    # Ours, for documents.
-    docid: str = ""
-    attempt: _Count = 0
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -151,52 +53,66 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str | None = None
 
 
-class WorkReply(_Identified, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a request."""
+class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is said with a command: each has some of these, and the others are not there."""
 
-    command = "WORKREPLY"
-    # Ours: what became of a document.
-    status: _Code = DONE
-    error_message: str = ""
-    outputs: tuple[Part, ...] | None = None
-
-
-class DisconnectError(Command, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a peer is disconnected, or why a frontend's request is not done."""
-
-    command = "DISCONNECTERROR"
-    error_code: _Code
-    error_message: str = ""
-    # With 301: who to go to.
-    broker: str = ""
-    # To a frontend: which request.
+    # Of a worker, or told to it: its configuration. CHECKCONFIG may ask for another type than JSON.
+    identity: str = ""
+    services: tuple[str, ...] = ()
+    config_type: str = ""
+    config_version: Version | None = None
+    group_config: Group = Group()
+    preferred_broker: str = ""
+    unchanged: bool = False
+    # Ours: the identifiers of what it is still at work on; whatever else it had is lost.
+    work_in_hand: tuple[str, ...] | None = None
+    # The sender's time of day; in PONG the worker's own, and the broker's.
+    time: float | None = None
+    broker_time: float | None = None
+    heartbeat_interval: float | None = None
+    # A frontend's request has service and message id; a broker's, and the reply, the identifier by
+    # which the reply is known, which the protocol's own description spells otherwise.
+    service: str = ""
     message_id: str = ""
-
-
-class ForceNegotiate(Command, frozen=True, kw_only=True, omit_defaults=True):
-    """The broker is not sure of a worker: it is to begin anew, with CHECKCONFIG."""
-
-    command = "FORCENEGOTIATE"
+    work_request_identifier: str = ""
+    work_request_indentifier: str = ""
+    # Ours, for documents; and what became of one.
+    docid: str = ""
+    attempt: _Count = 0
+    status: _Code = DONE
+    outputs: tuple[Part, ...] | None = None
+    # Why a peer is disconnected, or a request is not done; with 301, who to go to.
+    error_code: _Code = 0
     error_message: str = ""
+    broker: str = ""
+
+    @property
+    def identifier(self) -> str:
+        """Return by which name a reply is known."""
+        return self.work_request_identifier or self.work_request_indentifier
 
 
 class Message(msgspec.Struct, frozen=True):
     """One message."""
 
-    event: Command
+    command: str
+    options: Options
     body: bytes = b""
     # Whether an empty frame stands in front.
     envelope: bool = False
     # The options as they came.
-    options: bytes = b"{}"
+    as_sent: bytes = b"{}"
 
 
-_COMMANDS: tuple[type[Command], ...] = (
-    *(CheckConfig, Config, NeedBroker, Ready, ReadyOk, Ping, Pong),
-    *(WorkRequest, WorkReply, DisconnectError, ForceNegotiate),
-)
-_KINDS = {kind.command.encode(): msgspec.json.Decoder(kind) for kind in _COMMANDS}
-_WITH_BODY = frozenset({b"WORKREQUEST", b"WORKREPLY"})
+_COMMANDS = {
+    name.encode(): name
+    for name in (
+        *("CHECKCONFIG", "CONFIG", "NEEDBROKER", "READY", "READYOK", "PING", "PONG"),
+        *("WORKREQUEST", "WORKREPLY", "DISCONNECTERROR", "FORCENEGOTIATE"),
+    )
+}
+_WITH_BODY = ("WORKREQUEST", "WORKREPLY")
+_decode = msgspec.json.Decoder(Options).decode
 _json = msgspec.json.Encoder().encode
 
 
@@ -209,32 +125,29 @@ def decode(frames: Sequence[bytes]) -> Message:
     """What a message means; RemoteProtocolError with the code that its sender is told."""
     envelope = has_envelope(frames)
     at = 1 if envelope else 0
-    command = frames[at] if len(frames) > at else b""
-    decoder = _KINDS.get(command)
-    if decoder is None:
-        raise RemoteProtocolError(f"{command[:40]!r} is no command of scale0", UNKNOWN)
+    said = frames[at] if len(frames) > at else b""
+    command = _COMMANDS.get(said)
+    if command is None:
+        raise RemoteProtocolError(f"{said[:40]!r} is no command of scale0", UNKNOWN)
     behind = len(frames) - at - 1
     if behind > (2 if command in _WITH_BODY else 1):
-        raise RemoteProtocolError(f"{command.decode()} has {behind} frames after it", MALFORMED)
+        raise RemoteProtocolError(f"{command} has {behind} frames after it", MALFORMED)
     options = (frames[at + 1] if behind else b"") or b"{}"
     if len(options) > MAX_OPTIONS:
-        name = command.decode()
-        raise RemoteProtocolError(f"{name} has {len(options)} bytes of options", MALFORMED)
+        words = f"{command} has {len(options)} bytes of options"
+        raise RemoteProtocolError(words, MALFORMED)
     try:
-        event = decoder.decode(options)
-    except RecursionError:
-        raise RemoteProtocolError(
-            f"the options of {command.decode()} are nested too deeply", MALFORMED
-        ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        words = f"the options of {command.decode()}: {error}"
-        raise RemoteProtocolError(words, MALFORMED) from None
-    return Message(event, frames[at + 2] if behind > 1 else b"", envelope, options)
+        found = _decode(options)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"the options of {command}: {error}", MALFORMED) from None
+    return Message(command, found, frames[at + 2] if behind > 1 else b"", envelope, options)
 
 
-def encode(event: Command, body: bytes | None = None, envelope: bool = False) -> tuple[bytes, ...]:
-    """The frames of a message."""
-    head = (event.command.encode(), _json(event))
+def encode(
+    command: str, options: Options, body: bytes | None = None, envelope: bool = False
+) -> tuple[bytes, ...]:
+    """Return the frames of a message."""
+    head = (command.encode(), _json(options))
     frames = head if body is None else (*head, body)
     return (b"", *frames) if envelope else frames
 
@@ -271,7 +184,7 @@ def pack(results: Sequence[Result]) -> tuple[tuple[Part, ...] | None, bytes]:
     return parts, b"".join(one.data for one in results)
 
 
-def unpack(reply: WorkReply, body: bytes) -> tuple[Result, ...]:
+def unpack(reply: Options, body: bytes) -> tuple[Result, ...]:
     """The same, taken apart."""
     if reply.outputs is None:
         return (Result(body),)
@@ -286,7 +199,7 @@ def unpack(reply: WorkReply, body: bytes) -> tuple[Result, ...]:
     return tuple(results)
 
 
-def reply_of(identifier: str, how: Setback) -> WorkReply:
+def reply_of(identifier: str, how: Setback) -> Options:
     """Return the reply that says how a document ended, where it was not processed."""
     code, text = status(how)
-    return WorkReply(work_request_identifier=identifier, status=code, error_message=text)
+    return Options(work_request_identifier=identifier, status=code, error_message=text)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from queuedriver.claims.outcomes import Released, Setback
 from queuedriver.doors.scale0 import wire
-from queuedriver.doors.scale0.wire import Command, Config, DisconnectError, ReadyOk, WorkRequest
+from queuedriver.doors.scale0.wire import Options
 from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
     Effects,
@@ -162,7 +162,8 @@ class Worker(WorkerSession):
             self._state = WORKER.own_step(self._state, "connected")
             return self._check_config(now)
         self._state = WORKER.own_step(self._state, "connected", "our own broker does not answer")
-        return [_send(wire.NeedBroker(identity=self._identity, services=self._services))]
+        told = Options(identity=self._identity, services=self._services)
+        return [_send("NEEDBROKER", told)]
 
     def joined(self, peer: bytes, now: float) -> Effects:
         """CHECKCONFIG, with what is in hand: what was on its way may be lost."""
@@ -175,44 +176,44 @@ class Worker(WorkerSession):
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         self._wall_ahead = wall - now
         message = wire.decode(frames)
-        event = message.event
-        if isinstance(event, DisconnectError):
-            return self._told_off(event, now)
-        if isinstance(event, Config) and event.unchanged and self._version is None:
+        command, options = message.command, message.options
+        if command == "DISCONNECTERROR":
+            return self._told_off(options, now)
+        if command == "CONFIG" and options.unchanged and self._version is None:
             raise RemoteProtocolError("CONFIG says unchanged, and there was none before")
-        if isinstance(event, WorkRequest) and not event.identifier:
+        if command == "WORKREQUEST" and not options.identifier:
             raise RemoteProtocolError("a WORKREQUEST without a work_request_identifier")
-        when = "work in hand" if isinstance(event, Config) and self._in_hand else ""
-        if isinstance(event, wire.ForceNegotiate):
+        when = "work in hand" if command == "CONFIG" and self._in_hand else ""
+        if command == "FORCENEGOTIATE":
             self._way.hops += 1
             when = "too often" if self._way.hops > _MAX_HOPS else ""
-        was, self._state = self._state, WORKER.step(self._state, event.command, when)
+        was, self._state = self._state, WORKER.step(self._state, command, when)
         self._silent_at = now + self._interval * _LIVENESS
-        match event:
-            case Config():
-                return self._configured(event, now)
-            case ReadyOk() if was == GREETING:
-                return self._listed(event, now)
-            case WorkRequest() if was == CHECKING:
+        match command:
+            case "CONFIG":
+                return self._configured(options, now)
+            case "READYOK" if was == GREETING:
+                return self._listed(options, now)
+            case "WORKREQUEST" if was == CHECKING:
                 # Its broker takes it for lost: CHECKCONFIG said that we have it not.
                 return [Say(1, "a request that was sent before our CHECKCONFIG is dropped")]
-            case WorkRequest():
-                return self._request(event, message.body)
-            case wire.ForceNegotiate():
-                return self._begin_anew(event, now)
+            case "WORKREQUEST":
+                return self._request(options, message.body)
+            case "FORCENEGOTIATE":
+                return self._begin_anew(options.error_message, now)
         return []
 
     def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
         """WORKREPLY; READY again."""
         outputs, body = wire.pack(results)
-        reply = wire.WorkReply(work_request_identifier=claim, outputs=outputs)
-        return self._processed(claim, _send(reply, body), now)
+        reply = Options(work_request_identifier=claim, outputs=outputs)
+        return self._processed(claim, _send("WORKREPLY", reply, body), now)
 
     def failed(self, claim: str, how: Setback, now: float) -> Effects:
         """WORKREPLY with a status; when we leave, what we have is given back by saying so."""
         if isinstance(how, Released) and self._leaving:
             return self._goodbye() if self._in_hand else []
-        return self._processed(claim, _send(wire.reply_of(claim, how), b""), now)
+        return self._processed(claim, _send("WORKREPLY", wire.reply_of(claim, how), b""), now)
 
     def leave(self, now: float) -> Effects:
         """Say goodbye at once, or after the document in hand."""
@@ -237,7 +238,7 @@ class Worker(WorkerSession):
         if now >= self._ping_at:
             self._state = WORKER.own_step(self._state, "heartbeat_interval")
             self._ping_at = now + self._interval
-            return [_send(wire.Ping(time=wall, config_version=self._version))]
+            return [_send("PING", Options(time=wall, config_version=self._version))]
         return []
 
     def next_tick_at(self) -> float | None:
@@ -251,13 +252,13 @@ class Worker(WorkerSession):
 
     # What the broker says
 
-    def _configured(self, event: Config, now: float) -> Effects:
+    def _configured(self, options: Options, now: float) -> Effects:
         way = self._way
-        if not event.unchanged:
-            self._version = event.config_version
-            self._services = event.services if self._offers_all else self._services
-            way.group = event.group_config.brokers or way.group
-            preferred = event.preferred_broker
+        if not options.unchanged:
+            self._version = "" if options.config_version is None else options.config_version
+            self._services = options.services if self._offers_all else self._services
+            way.group = options.group_config.brokers or way.group
+            preferred = options.preferred_broker
             way.preferred = preferred if _ADDRESS.fullmatch(preferred) else way.own
         way.tried = 0
         self._answer_at = _NEVER
@@ -266,30 +267,30 @@ class Worker(WorkerSession):
             return [said]
         return [said, *self._say_ready(now), Say(1, "C --- READY ---> B")]
 
-    def _listed(self, event: ReadyOk, now: float) -> Effects:
+    def _listed(self, options: Options, now: float) -> Effects:
         self._answer_at = _NEVER
         self._way.hops = 0
         first, self._started = not self._started, True
-        if event.heartbeat_interval is not None and event.heartbeat_interval > 0:
-            self._interval = event.heartbeat_interval
+        if options.heartbeat_interval is not None and options.heartbeat_interval > 0:
+            self._interval = options.heartbeat_interval
         self._hear_from_now_on(now)
         return [Say(1 if first else 2, "B --- READYOK ---> C")]
 
-    def _request(self, event: WorkRequest, body: bytes) -> Effects:
+    def _request(self, options: Options, body: bytes) -> Effects:
         self._answer_at = _NEVER
-        work = Work(event.identifier, event.docid, event.attempt, body, event.service)
+        work = Work(options.identifier, options.docid, options.attempt, body, options.service)
         self._in_hand.append(work)
         return [Process(work)] if len(self._in_hand) == 1 else []
 
-    def _begin_anew(self, event: wire.ForceNegotiate, now: float) -> Effects:
+    def _begin_anew(self, why: str, now: float) -> Effects:
         if self._state == LEFT:
-            return self._end(_PROTOCOL, f"again and again told to negotiate: {event.error_message}")
+            return self._end(_PROTOCOL, f"again and again told to negotiate: {why}")
         return [Say(1, "B --- FORCENEGOTIATE ---> C"), *self._check_config(now)]
 
-    def _told_off(self, event: DisconnectError, now: float) -> Effects:
+    def _told_off(self, options: Options, now: float) -> Effects:
         """DISCONNECTERROR: elsewhere, or the end."""
-        code, way, to = event.error_code, self._way, event.broker or self._way.at
-        why = f"the broker says {code}: {event.error_message}"
+        code, way, to = options.error_code, self._way, options.broker or self._way.at
+        why = f"the broker says {code}: {options.error_message}"
         if code == wire.REDIRECT and self._state == ASKING and to == way.at:
             self._state = WORKER.step(ASKING, "DISCONNECTERROR", "301 to this broker")
             way.needy = False
@@ -367,30 +368,30 @@ class Worker(WorkerSession):
 
     def _check_config(self, now: float) -> Effects:
         self._answer_at = now + _CHECK_TIMEOUT
-        event = wire.CheckConfig(
+        told = Options(
             config_type="JSON",
             config_version=self._version,
             work_in_hand=tuple(work.claim for work in self._in_hand),
         )
-        return [Say(1, "C --- CHECKCONFIG ---> B"), _send(event)]
+        return [Say(1, "C --- CHECKCONFIG ---> B"), _send("CHECKCONFIG", told)]
 
     def _say_ready(self, now: float) -> Effects:
         self._answer_at = now + _CHECK_TIMEOUT
         self._ping_at = now + self._interval
         self._repeated = False
-        event = wire.Ready(
+        told = Options(
             services=self._services,
             heartbeat_interval=self._wished_interval,
             time=now + self._wall_ahead,
             config_version=self._version,
         )
-        return [_send(event)]
+        return [_send("READY", told)]
 
     def _goodbye(self) -> Effects:
         connected = self._state != CLOSED
         self._state = WORKER.own_step(self._state, "leave")
-        error = DisconnectError(error_code=wire.NOT_ACCEPTING, error_message="this worker leaves")
-        said: Effects = [_send(error)] if connected else []
+        error = Options(error_code=wire.NOT_ACCEPTING, error_message="this worker leaves")
+        said: Effects = [_send("DISCONNECTERROR", error)] if connected else []
         return [*said, *self._end(0, "asked to leave")]
 
     def _processed(self, claim: str, reply: Send, now: float) -> Effects:
@@ -415,5 +416,5 @@ class Worker(WorkerSession):
         self._ping_at = now + self._interval
 
 
-def _send(event: Command, body: bytes | None = None) -> Send:
-    return Send(b"", wire.encode(event, body))
+def _send(command: str, options: Options, body: bytes | None = None) -> Send:
+    return Send(b"", wire.encode(command, options, body))

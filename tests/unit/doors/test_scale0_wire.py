@@ -9,20 +9,9 @@ from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
 from queuedriver.doors.scale0.wire import (
-    CheckConfig,
-    Command,
-    Config,
-    DisconnectError,
-    ForceNegotiate,
     Group,
-    NeedBroker,
+    Options,
     Part,
-    Ping,
-    Pong,
-    Ready,
-    ReadyOk,
-    WorkReply,
-    WorkRequest,
     decode,
     encode,
     frontend_identity,
@@ -36,10 +25,10 @@ from queuedriver.doors.words import Result
 from queuedriver.errors import RemoteProtocolError
 from queuedriver.format.records import Failure
 
-EVENTS: list[tuple[Command, bytes, dict[str, object]]] = [
-    (CheckConfig(config_type="JSON"), b"CHECKCONFIG", {"config_type": "JSON"}),
+EVENTS: list[tuple[Options, bytes, dict[str, object]]] = [
+    (Options(config_type="JSON"), b"CHECKCONFIG", {"config_type": "JSON"}),
     (
-        Config(
+        Options(
             identity="w",
             services=("ocr",),
             group_config=Group(brokers=("tcp://a:1",)),
@@ -55,63 +44,65 @@ EVENTS: list[tuple[Command, bytes, dict[str, object]]] = [
             "config_version": "v1",
         },
     ),
-    (Config(unchanged=True), b"CONFIG", {"unchanged": True}),
+    (Options(unchanged=True), b"CONFIG", {"unchanged": True}),
     (
-        NeedBroker(identity="w", services=("s",)),
+        Options(identity="w", services=("s",)),
         b"NEEDBROKER",
         {"identity": "w", "services": ["s"]},
     ),
     (
-        Ready(services=("s", "t"), heartbeat_interval=2.5, time=1.5, config_version="v"),
+        Options(services=("s", "t"), heartbeat_interval=2.5, time=1.5, config_version="v"),
         b"READY",
         {"services": ["s", "t"], "heartbeat_interval": 2.5, "time": 1.5, "config_version": "v"},
     ),
-    (ReadyOk(heartbeat_interval=5.0), b"READYOK", {"heartbeat_interval": 5.0}),
-    (Ping(time=1.5, config_version=7), b"PING", {"time": 1.5, "config_version": 7}),
+    (Options(heartbeat_interval=5.0), b"READYOK", {"heartbeat_interval": 5.0}),
+    (Options(time=1.5, config_version=7), b"PING", {"time": 1.5, "config_version": 7}),
     (
-        Pong(time=1.5, broker_time=2.5, config_version="v"),
+        Options(time=1.5, broker_time=2.5, config_version="v"),
         b"PONG",
         {"time": 1.5, "broker_time": 2.5, "config_version": "v"},
     ),
     (
-        DisconnectError(error_code=301, error_message="go", broker="tcp://b:1"),
+        Options(error_code=301, error_message="go", broker="tcp://b:1"),
         b"DISCONNECTERROR",
         {"error_code": 301, "error_message": "go", "broker": "tcp://b:1"},
     ),
-    (ForceNegotiate(), b"FORCENEGOTIATE", {}),
+    (Options(), b"FORCENEGOTIATE", {}),
 ]
 
 
 @pytest.mark.parametrize(("event", "command", "options"), EVENTS)
 @pytest.mark.parametrize("envelope", [False, True])
 def test_message_is_a_command_and_its_options_in_json(
-    event: Command, command: bytes, options: dict[str, object], envelope: bool
+    event: Options, command: bytes, options: dict[str, object], envelope: bool
 ) -> None:
-    frames = encode(event, envelope=envelope)
+    frames = encode(command.decode(), event, envelope=envelope)
     assert frames[:-1] == ((b"", command) if envelope else (command,))
     assert json.loads(frames[-1]) == options
     message = decode(frames)
-    assert (message.event, message.envelope) == (event, envelope)
+    assert (message.command, message.options) == (command.decode(), event)
+    assert message.envelope == envelope
 
 
 @pytest.mark.parametrize("command", [b"WORKREQUEST", b"WORKREPLY"])
 @pytest.mark.parametrize("key", ["work_request_identifier", "work_request_indentifier"])
 def test_both_spellings_of_the_identifier_are_understood(command: bytes, key: str) -> None:
-    event = decode([command, json.dumps({key: "b:1"}).encode(), b"body"]).event
-    assert isinstance(event, WorkRequest | WorkReply)
-    assert event.identifier == "b:1"
+    message = decode([command, json.dumps({key: "b:1"}).encode(), b"body"])
+    assert message.options.identifier == "b:1"
 
 
 def test_work_has_a_body_that_nobody_looks_into() -> None:
-    frames = encode(WorkRequest(service="s", work_request_identifier="b:1"), b"\x00{not json")
+    frames = encode(
+        "WORKREQUEST", Options(service="s", work_request_identifier="b:1"), b"\x00{not json"
+    )
     assert frames[0] == b"WORKREQUEST"
     assert frames[2] == b"\x00{not json"
     assert decode(frames).body == b"\x00{not json"
 
 
 def test_options_nobody_knows_are_skipped_and_none_at_all_are_an_empty_object() -> None:
-    assert decode([b"PING", b'{"colour": [1, {"x": null}]}']).event == Ping()
-    assert decode([b"PING"]).event == decode([b"PING", b""]).event == Ping()
+    assert decode([b"PING", b'{"colour": [1, {"x": null}]}']).options == Options()
+    assert decode([b"PING"]).options == decode([b"PING", b""]).options == Options()
 
 
 @pytest.mark.parametrize(
@@ -175,8 +166,8 @@ def any_frames(draw: st.DrawFn) -> list[bytes]:
 def test_any_frames_are_a_message_or_an_error_of_the_peer(frames: list[bytes]) -> None:
     with contextlib.suppress(RemoteProtocolError):
         message = decode(frames)
-        again = decode(encode(message.event, None, message.envelope))
-        assert again.event == message.event
+        again = decode(encode(message.command, message.options, None, message.envelope))
+        assert (again.command, again.options) == (message.command, message.options)
 
 
 # Identifiers
@@ -209,21 +200,20 @@ def test_identifier_of_nobody_is_an_error_of_the_peer(identifier: str) -> None:
 )
 def test_outputs_come_back_with_their_names_and_bytes(results: list[Result]) -> None:
     outputs, body = pack(results)
-    frames = encode(WorkReply(work_request_identifier="b:1", outputs=outputs), body)
+    frames = encode("WORKREPLY", Options(work_request_identifier="b:1", outputs=outputs), body)
     message = decode(frames)
-    assert isinstance(message.event, WorkReply)
-    assert unpack(message.event, message.body) == tuple(results)
+    assert unpack(message.options, message.body) == tuple(results)
 
 
 def test_one_output_without_a_name_is_the_plain_body() -> None:
     assert pack([Result(b"bytes")]) == (None, b"bytes")
-    assert unpack(WorkReply(), b"bytes") == (Result(b"bytes"),)
+    assert unpack(Options(), b"bytes") == (Result(b"bytes"),)
 
 
 @pytest.mark.parametrize("size", [0, 4, 6])
 def test_sizes_that_are_not_the_body_s_are_an_error_of_the_peer(size: int) -> None:
     with pytest.raises(RemoteProtocolError):
-        unpack(WorkReply(outputs=(Part(size=size),)), b"12345")
+        unpack(Options(outputs=(Part(size=size),)), b"12345")
 
 
 @pytest.mark.parametrize(
