@@ -336,8 +336,12 @@ class BrokerLoop(Loop):
             if type(wanted) is End:
                 self._end(wanted, now)
             elif type(wanted) is Asked:
-                self._asked_bytes -= sum(map(len, wanted.request.frames))
-                self._ask(wanted.request, now)
+                # What is not on disk is not promised: on trouble its client asks again.
+                request = wanted.request
+                self._asked_bytes -= sum(map(len, request.frames))
+                for source in self.sources:
+                    if source.service == request.service and (why := source.ask(request, now)):
+                        self.talk.say(0, why)
         for source in self.sources:
             self.talk.carry_out(source.turn(now), now)
 
@@ -350,13 +354,6 @@ class BrokerLoop(Loop):
             # An answer that could not be kept is nowhere but here.
             self._wanted.appendleft(end)
             raise
-
-    def _ask(self, request: Request, now: float) -> None:
-        """Let the queue of its service keep a request. What is not on disk is not promised: on
-        trouble its client asks again."""
-        for source in self.sources:
-            if source.service == request.service and (why := source.ask(request, now)):
-                self.talk.say(0, why)
 
     # Look and rest
 

@@ -3,6 +3,8 @@ for the same one, until it is answered; when that has been in vain for too long,
 Pure.
 """
 
+import msgspec
+
 from queuedriver.doors.table import Table
 from queuedriver.doors.words import Effects, Ended, Result, Send, Session
 
@@ -13,22 +15,22 @@ NEW = "new"
 _TIME_OUT, _TOO_OFTEN = "time-out", "too often"
 
 
-class Awaited:
+class Awaited(msgspec.Struct):
     """A request that is under way."""
 
-    def __init__(self, kind: str, state: str, send: Send, now: float, timeout: float) -> None:
-        # What was asked, as the protocol calls it.
-        self.kind = kind
-        self.state = state
-        # What is said again when no answer comes.
-        self.send = send
-        self._timeout = timeout
-        self.wait(now)
+    # What was asked, as the protocol calls it.
+    kind: str
+    state: str
+    # What is said again when no answer comes.
+    send: Send
+    timeout: float
+    due_at: float = 0.0
+    give_up_at: float = 0.0
 
     def wait(self, now: float) -> None:
         """Wait as long as for a new request, from now on."""
         self.due_at = now + REPEAT_AFTER
-        self.give_up_at = now + self._timeout
+        self.give_up_at = now + self.timeout
 
 
 class ClientSession(Session):
@@ -46,7 +48,8 @@ class ClientSession(Session):
     def begin(self, id: bytes, kind: str, when: str, send: Send, now: float) -> Effects:
         """Send a request, and await its answer."""
         state = self.table.own_step(NEW, "ask", when)
-        self.under_way[id] = Awaited(kind, state, send, now, self._timeout)
+        self.under_way[id] = one = Awaited(kind, state, send, self._timeout)
+        one.wait(now)
         return [send]
 
     def end(self, id: bytes, results: tuple[Result, ...] = (), why: str = "") -> Effects:

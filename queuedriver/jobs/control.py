@@ -223,10 +223,6 @@ def _queued(queue: Queue, name: str, docid: str, why: str) -> JobView:
         tasks=job.num_tasks,
         num_proc=job.num_proc,
         pending=job.num_tasks,
-        running=0,
-        done=0,
-        errors=0,
-        cancelled=0,
         why=why,
     )
 

@@ -166,10 +166,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
     num_proc: int
     pending: int
-    running: int
-    done: int
-    errors: int
-    cancelled: int
+    running: int = 0
+    done: int = 0
+    errors: int = 0
+    cancelled: int = 0
     # Why nothing of it runs; empty when something does, or nothing is left to.
     why: str = ""
 

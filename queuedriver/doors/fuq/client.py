@@ -81,11 +81,6 @@ class Client(Session):
         return max(0, self.max_nproc - sum(self._running.values()))
 
     @property
-    def idle(self) -> bool:
-        """Return whether nothing runs, and nothing is left to say."""
-        return not (self._running or self._reports)
-
-    @property
     def greeted(self) -> bool:
         """Return whether its broker is there, and no other."""
         return self.state in _GREETED
@@ -288,7 +283,7 @@ class Client(Session):
 
     @property
     def _is_done(self) -> bool:
-        return not self.max_nproc and self.idle and not self._waiting
+        return not (self.max_nproc or self._running or self._reports or self._waiting)
 
     def _may_exit(self) -> Effects:
         if not self._is_done or self.over:

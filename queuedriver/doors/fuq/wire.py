@@ -174,8 +174,9 @@ def check_nproc(nproc: int) -> int:
 class Receiver:
     """What has come of a stream, and is not a whole message yet."""
 
-    def __init__(self, max_body: int = MAX_BODY) -> None:
-        self._max_body = max_body
+    max_body = MAX_BODY
+
+    def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[Message]:
@@ -206,8 +207,8 @@ class Receiver:
             kind = Type(number)
         except ValueError:
             raise _bad(f"there is no message of type {number}") from None
-        if kind in _WITH_BODY and arg0 > self._max_body:
-            raise _bad(f"{kind.name} announces {arg0} bytes, more than {self._max_body}")
+        if kind in _WITH_BODY and arg0 > self.max_body:
+            raise _bad(f"{kind.name} announces {arg0} bytes, more than {self.max_body}")
         return kind
 
 

@@ -101,16 +101,16 @@ class Streams:
 
     def begin(self, handle: bytes, host: bytes, now: float) -> bytes:
         """Return the first part of a stream, which is for one host."""
-        first, *parts = parts_of(handle, pieces_of(self._cuts(SIZE)))
+        first, *parts = parts_of(handle, pieces_of(self._cuts()))
         if parts and len(self._open) < _MOST_OPEN:
             self._open[handle] = _Open(host, parts[::-1], now)
         return encode_part(first)
 
-    def _cuts(self, size: int) -> list[tuple[int, int]]:
-        cuts, left = [], size
+    def _cuts(self) -> list[tuple[int, int]]:
+        cuts, left = [], SIZE
         while left:
             length = self._chance.randint(1, left)
-            cuts.append((self._chance.randint(0, size - length), length))
+            cuts.append((self._chance.randint(0, SIZE - length), length))
             left -= length
         return cuts
 
@@ -147,10 +147,9 @@ class Streams:
 class Reader:
     """One stream that is received. Whatever comes, it holds a bounded number of bytes."""
 
-    def __init__(self, size: int = SIZE) -> None:
-        self._size = size
+    def __init__(self) -> None:
         # Bytes that are yet to come.
-        self.left = size
+        self.left = SIZE
         self._carried = b""
         self._inflate: zlib._Decompress | None = None
         self.handle = b""
@@ -183,9 +182,7 @@ class Reader:
         at = 0
         while len(self._carried) >= at + _PIECE.size:
             offset, length = _PIECE.unpack_from(self._carried, at)
-            if not (
-                0 <= offset <= self._size and 0 < length <= min(self.left, self._size - offset)
-            ):
+            if not (0 <= offset <= SIZE and 0 < length <= min(self.left, SIZE - offset)):
                 raise RemoteProtocolError(f"a piece of {length} bytes at {offset} of a stream")
             end = at + _PIECE.size + length
             if len(self._carried) < end:

@@ -173,7 +173,7 @@ class Broker(Exchange[Worker]):
         self._now, self._wall_ahead = now, wall - now
         worker = self.workers.get(peer) or Worker(peer, now, UNKNOWN)
         worker.heard_at = now
-        worker.envelope = wire.has_envelope(frames)
+        worker.envelope = not frames[0] if frames else False
         try:
             return self._hear(worker, wire.decode(frames), tuple(frames))
         except RemoteProtocolError as error:
@@ -411,7 +411,7 @@ class Broker(Exchange[Worker]):
 def _how(work: Work, message: Message) -> How:
     """Return what a reply means to what it is for; RemoteProtocolError: nothing at all."""
     if (request := work.request) is not None:
-        front = (b"",) if wire.has_envelope(request.frames) else ()
+        front = request.frames[:1] if request.frames[:1] == (b"",) else ()
         frames = (*front, b"WORKREPLY", message.as_sent, message.body)
         return Answer(wire.frontend_identity(_name_of(request)), frames)
     options = message.options
@@ -429,7 +429,7 @@ def _refusal(request: Request, code: int, text: str) -> tuple[bytes, ...]:
     """Return how a frontend is told that its request will not be done."""
     id = _name_of(request).partition(":")[2][: wire.MAX_NAME]
     error = Options(error_code=code, error_message=text, message_id=id)
-    return wire.encode("DISCONNECTERROR", error, envelope=wire.has_envelope(request.frames))
+    return wire.encode("DISCONNECTERROR", error, envelope=request.frames[:1] == (b"",))
 
 
 def _error(code: int, text: str, broker: str = "") -> Options:

@@ -116,14 +116,9 @@ _decode = msgspec.json.Decoder(Options).decode
 _json = msgspec.json.Encoder().encode
 
 
-def has_envelope(frames: Sequence[bytes]) -> bool:
-    """Whether an empty frame stands in front."""
-    return bool(frames) and not frames[0]
-
-
 def decode(frames: Sequence[bytes]) -> Message:
     """What a message means; RemoteProtocolError with the code that its sender is told."""
-    envelope = has_envelope(frames)
+    envelope = not frames[0] if frames else False
     at = 1 if envelope else 0
     said = frames[at] if len(frames) > at else b""
     command = _COMMANDS.get(said)

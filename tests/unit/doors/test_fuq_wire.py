@@ -39,6 +39,10 @@ def encoded(message: Message) -> bytes:
     return wire.encode(message.type, message.arg0)
 
 
+class Small(Receiver):
+    max_body = 64
+
+
 def test_header_is_twelve_bytes_little_endian_with_the_original_s_magic() -> None:
     assert wire.encode(Type.OK, 4) == bytes.fromhex("47c0 0100 00000000 04000000")
     assert wire.encode(Type.STOP, wire.STOP_NOW) == bytes.fromhex("47c0 0400 00000000 ffffffff")
@@ -158,12 +162,12 @@ def test_padding_is_not_looked_at() -> None:
 
 
 def test_nothing_is_allocated_for_what_a_header_only_announces() -> None:
-    receiver = Receiver(max_body=64)
+    receiver = Small()
     head = wire.HEADER.pack(wire.MAGIC, Type.UPDATE, 0, 64)
     assert list(receiver.feed(head + b"abc")) == []
     assert len(receiver._buffer) == len(head) + 3
     with pytest.raises(RemoteProtocolError):
-        list(Receiver(max_body=64).feed(wire.HEADER.pack(wire.MAGIC, Type.UPDATE, 0, 65)))
+        list(Small().feed(wire.HEADER.pack(wire.MAGIC, Type.UPDATE, 0, 65)))
 
 
 @given(st.binary(max_size=300))
