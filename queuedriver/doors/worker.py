@@ -6,10 +6,9 @@ and no protocol takes that for a death.
 """
 
 import contextlib
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from io import FileIO
 
@@ -46,7 +45,9 @@ def work(
     told.check_listen()
     options = told.options
     with contextlib.ExitStack() as at_end:
-        dump = at_end.enter_context(_stacks()) if options.timeout is not None else None
+        # Where its stacks go when it hangs beyond its hard limit, which ends it: no recoverer of
+        # this host will ever look for them.
+        dump = FileIO(_STDERR, "w", closefd=False) if options.timeout is not None else None
         limits = Limits(options, dump, last=last)
         at_end.callback(limits.close)
         loop = _Loop(told, processor, limits, Tally(board), say)
@@ -56,18 +57,6 @@ def work(
         processor.start(f"worker-{loop.name}")
         at_end.callback(processor.stop)
         return loop.run()
-
-
-@contextlib.contextmanager
-def _stacks() -> Iterator[FileIO]:
-    """Yield where its stacks go when it hangs beyond its hard limit, which ends it: to stderr, for
-    no recoverer of this host will ever look for them."""
-    try:
-        fd = os.dup(_STDERR)
-    except OSError:
-        fd = os.open(os.devnull, os.O_WRONLY)
-    with FileIO(fd, "w") as dump:
-        yield dump
 
 
 class _Loop:

@@ -97,15 +97,6 @@ class Worker(exchange.Worker):
     )
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """A line of the table of workers, for people."""
-
-    address: bytes
-    free_slots: int
-    # One of the children of another worker in the table.
-    child: bool
-
-
 class RoundRobinBroker(Exchange[Worker]):
     """All workers and clients of one broker."""
 
@@ -119,11 +110,9 @@ class RoundRobinBroker(Exchange[Worker]):
         self._asked: dict[bytes, str] = {}
         self._serial = 0
 
-    def seen(self) -> tuple[Seen, ...]:
+    def registered(self) -> list[Worker]:
         """Return those registered, in the order in which they would be dealt to."""
-        listed = [worker for worker in self.in_order() if worker.state != LEAVING]
-        names = {worker.name for worker in listed}
-        return tuple(Seen(one.name, max(0, one.free), _parent(one.name) in names) for one in listed)
+        return [worker for worker in self.in_order() if worker.state != LEAVING]
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         message = decode(frames, peer)
@@ -326,9 +315,3 @@ def _key(work: Work) -> bytes:
     if work.request is not None:
         return work.request.key
     return wire.key_of((), work.claim.encode("ascii"))
-
-
-def _parent(name: bytes) -> bytes:
-    """Return the name of the worker whose child has this name; empty for nobody's."""
-    parent, _, number = name.rpartition(b".")
-    return parent if number.isdigit() else b""

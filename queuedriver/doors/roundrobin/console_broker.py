@@ -5,14 +5,14 @@ It is the broker's own loop that runs: stdin is one descriptor more of its trans
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 
 import msgspec
 
 from queuedriver.doors.broker import Broker
-from queuedriver.doors.roundrobin.broker import RoundRobinBroker, Seen
+from queuedriver.doors.roundrobin.broker import RoundRobinBroker, Worker
 from queuedriver.doors.roundrobin.console_terminal import Terminal
 from queuedriver.doors.roundrobin.settings import BrokerSettings
 from queuedriver.doors.transports.base import Arrival
@@ -74,7 +74,7 @@ def attend(terminal: Terminal, session: RoundRobinBroker) -> None:
             case []:
                 pass
             case ["workers"]:
-                for line in table(session.seen()):
+                for line in table(session.registered()):
                     terminal.say(line)
             case ["quit"]:
                 # As from anybody else: the loop knows how to leave.
@@ -85,14 +85,16 @@ def attend(terminal: Terminal, session: RoundRobinBroker) -> None:
         terminal.prompt()
 
 
-def table(seen: tuple[Seen, ...]) -> list[str]:
-    """Return the table of workers, a line each."""
+def table(workers: Sequence[Worker]) -> list[str]:
+    """Return the table of workers, a line each; the children of another one in it are marked."""
+    names = {worker.name for worker in workers}
     lines = []
-    for number, one in enumerate(seen):
-        address = one.address.decode("utf-8", "backslashreplace")
-        mark = " (child)" if one.child else ""
-        facts = f"address = {address} free_slots = {one.free_slots}"
-        lines.append(f"worker_table[{number:2d}] = {{ {facts} }}{mark}")
+    for place, one in enumerate(workers):
+        address = one.name.decode("utf-8", "backslashreplace")
+        parent, _, number = one.name.rpartition(b".")
+        mark = " (child)" if parent in names and number.isdigit() else ""
+        facts = f"address = {address} free_slots = {max(0, one.free)}"
+        lines.append(f"worker_table[{place:2d}] = {{ {facts} }}{mark}")
     return lines or ["no workers are registered"]
 
 

@@ -200,7 +200,10 @@ class Worker(WorkerSession):
             case "WORKREQUEST":
                 return self._request(options, message.body)
             case "FORCENEGOTIATE":
-                return self._begin_anew(options.error_message, now)
+                if self._state == LEFT:
+                    why = f"again and again told to negotiate: {options.error_message}"
+                    return self._end(_PROTOCOL, why)
+                return [Say(1, "B --- FORCENEGOTIATE ---> C"), *self._check_config(now)]
         return []
 
     def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
@@ -282,11 +285,6 @@ class Worker(WorkerSession):
         self._in_hand.append(work)
         return [Process(work)] if len(self._in_hand) == 1 else []
 
-    def _begin_anew(self, why: str, now: float) -> Effects:
-        if self._state == LEFT:
-            return self._end(_PROTOCOL, f"again and again told to negotiate: {why}")
-        return [Say(1, "B --- FORCENEGOTIATE ---> C"), *self._check_config(now)]
-
     def _told_off(self, options: Options, now: float) -> Effects:
         """DISCONNECTERROR: elsewhere, or the end."""
         code, way, to = options.error_code, self._way, options.broker or self._way.at
@@ -305,7 +303,7 @@ class Worker(WorkerSession):
         if other:
             return self._connect(why, other, needy=True)
         if self._refused:
-            return self._home(why)
+            return self._connect(why)
         if not hops:
             where = f" ({to[:80]!r} is no address)" if code == wire.REDIRECT else ""
             return self._end(_EXIT_CODES.get(code, _PROTOCOL), why + where)
@@ -335,16 +333,11 @@ class Worker(WorkerSession):
         if other:
             return self._connect(why, other, needy=True)
         if on:
-            return self._home(why)
+            return self._connect(why)
         where = f" at {way.at}" if way.at else ""
         return self._end(_UNAVAILABLE, f"{why}: is there a broker{where}?")
 
     # Where to go
-
-    def _home(self, why: str) -> Effects:
-        """Go back to the broker that we are to prefer."""
-        self._way.tried = 0
-        return self._connect(why, self._way.preferred)
 
     def _hop(self, why: str, to: str) -> Effects:
         self._way.hops += 1
@@ -353,7 +346,10 @@ class Worker(WorkerSession):
             return self._end(_UNAVAILABLE, f"sent from broker to broker; in the end {why}")
         return self._connect(why, to)
 
-    def _connect(self, why: str, to: str, *, needy: bool = False) -> Effects:
+    def _connect(self, why: str, to: str = "", *, needy: bool = False) -> Effects:
+        """Go to a broker; without an address, back to the one that we are to prefer."""
+        if not to:
+            self._way.tried, to = 0, self._way.preferred
         self._way.at, self._way.needy = to, needy
         self._in_hand.clear()
         self._answer_at = _NEVER

@@ -37,10 +37,10 @@ ADDRESS = "tcp://127.0.0.1:6715"
 MORE = int(zmq.SNDMORE)
 DATA = b"x" * 1024
 # The most, in seconds, that passes from one look at the clock to the next while it is counted.
-STEP = 1e-4
+STEP = 1e-5
 # Python calls and bytecodes of a document; a few more than were counted.
-BROKER = {"pingpong": (55, 1950), "roundrobin": (65, 2620), "scale0": (84, 2780)}
-WORKER = {"pingpong": (72, 1880), "roundrobin": (84, 2320), "scale0": (87, 2540)}
+BROKER = {"pingpong": (54, 1930), "roundrobin": (64, 2600), "scale0": (78, 2720)}
+WORKER = {"pingpong": (71, 1830), "roundrobin": (82, 2280), "scale0": (83, 2450)}
 
 
 class Count:

@@ -11,6 +11,7 @@ from queuedriver.claims.outcomes import Doubted, Failed, Released
 from queuedriver.doors.roundrobin import broker as rr
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
+from queuedriver.doors.roundrobin.console_broker import table
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
 from queuedriver.doors.words import (
     Answer,
@@ -95,7 +96,7 @@ class Office:
         return self.hear(worker, Message(wire.RESPONSE, id, hops=(client,)))
 
     def free(self, worker: bytes = W) -> int:
-        return {seen.address: seen.free_slots for seen in self.session.seen()}[worker]
+        return {one.name: max(0, one.free) for one in self.session.registered()}[worker]
 
     def rejoin(self, *in_hand: bytes, slots: int = 2) -> list[Effect]:
         """Its connection broke and is there again: it says what it has in hand."""
@@ -342,7 +343,7 @@ def test_deregistering_worker_still_answers_what_it_has_and_is_given_nothing() -
     office.deal()
     office.deregister()
     assert not office.ready()
-    assert office.session.seen() == ()
+    assert office.session.registered() == []
     assert office.answer() == [End("c", DONE)]
     assert office.state_of(W) == rr.UNKNOWN
 
@@ -417,8 +418,8 @@ def test_free_slots_are_never_below_none_nor_above_the_limit(
                 office.deal(claim, office.ask(claim.encode(), command=wire.EXEC))
             case "gone":
                 office.session.gone(worker, office.now)
-        for seen in office.session.seen():
-            assert 0 <= seen.free_slots <= limits[seen.address]
+        for one in office.session.registered():
+            assert one.free <= limits[one.name]
 
 
 # Dealing
@@ -810,13 +811,8 @@ def test_children_are_told_from_others_by_their_names() -> None:
     office = Office()
     for name in (b"p", b"p.1", b"p.10", b"q.1", b"p.x"):
         office.register(name)
-    assert [(seen.address, seen.child) for seen in office.session.seen()] == [
-        (b"p", False),
-        (b"p.1", True),
-        (b"p.10", True),
-        (b"q.1", False),
-        (b"p.x", False),
-    ]
+    marked = [line.endswith("(child)") for line in table(office.session.registered())]
+    assert marked == [False, True, True, False, False]
 
 
 # Whatever comes

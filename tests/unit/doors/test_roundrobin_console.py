@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from queuedriver.doors.roundrobin.broker import Seen
+from queuedriver.doors.roundrobin.broker import Worker
 from queuedriver.doors.roundrobin.console_broker import table
 from queuedriver.doors.roundrobin.console_client import PARALLEL, Bulk
 from queuedriver.doors.roundrobin.console_terminal import Terminal
@@ -76,12 +76,12 @@ def test_words_that_come_by_themselves_leave_the_prompt_below_them(ends: Ends) -
 
 
 def test_table_of_workers_shows_addresses_and_free_slots_and_marks_children() -> None:
-    seen = (Seen(b"tcp://h:1:a", 10, child=False), Seen(b"tcp://h:1:a.1", 9, child=True))
-    assert table(seen) == [
+    workers = [Worker(b"tcp://h:1:a", 0.0, free=10), Worker(b"tcp://h:1:a.1", 0.0, free=9)]
+    assert table(workers) == [
         "worker_table[ 0] = { address = tcp://h:1:a free_slots = 10 }",
         "worker_table[ 1] = { address = tcp://h:1:a.1 free_slots = 9 } (child)",
     ]
-    assert table(()) == ["no workers are registered"]
+    assert table([]) == ["no workers are registered"]
 
 
 def test_bulk_has_ten_under_way_marks_each_tenth_and_ends_with_a_table() -> None:
