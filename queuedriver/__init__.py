@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from queuedriver.claims.document import Document, Output, Outputs
     from queuedriver.driving.driver import Driver
-    from queuedriver.driving.life import Left
     from queuedriver.driving.limits import Limits
+    from queuedriver.driving.loop import Left
     from queuedriver.errors import (
         AlreadyThere,
         BadArgument,
@@ -66,7 +66,7 @@ _HOME_OF = {
     "Document": "queuedriver.claims.document",
     "Driver": "queuedriver.driving.driver",
     "Failure": "queuedriver.format.records",
-    "Left": "queuedriver.driving.life",
+    "Left": "queuedriver.driving.loop",
     "Limits": "queuedriver.driving.limits",
     "Options": "queuedriver.options",
     "Output": "queuedriver.claims.document",

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from queuedriver.driving.time_left import OUT_OF_TIME
+from queuedriver.driving.lifetime import OUT_OF_TIME
 from watchdogd.pipeline.model import HOUR, Stage
 
 # A run without a document was healthy when it was ready for so long, and there was none to claim.

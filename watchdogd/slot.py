@@ -15,11 +15,10 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from queuedriver.disk.processes import signal_name
+from queuedriver.disk.processes import resident_memory, signal_name
 from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, unnote_ending
 from queuedriver.driving.counted import Counted
 from queuedriver.driving.live_status import Board, Glimpse, Totals
-from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
 from watchdogd.children import Child, Exit
 from watchdogd.driver_orders import Order

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from queuedriver.driving.time_left import end_of, time_left
+from queuedriver.driving.lifetime import end_of, time_left
 from queuedriver.format.units import format_count
 from watchdogd.balance import complete, move, moved
 from watchdogd.children import END_TAKES, climb_takes

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from queuedriver.driving.lifetime import TimeLeft, time_left
 from queuedriver.driving.live_status import Glimpse
-from queuedriver.driving.time_left import TimeLeft, time_left
 from watchdogd.pipeline.model import Stage
 
 # Documents per second are those of the last minute, seconds per document those of the last five.

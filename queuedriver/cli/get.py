@@ -11,8 +11,8 @@ from queuedriver.cli.run import drive
 from queuedriver.cli.words import argument, flag
 from queuedriver.disk.journal import journal_path
 from queuedriver.driving.driver import Driver
-from queuedriver.driving.life import Left
 from queuedriver.driving.limits import Limits
+from queuedriver.driving.loop import Left
 from queuedriver.errors import PermanentError
 from queuedriver.format.units import format_count
 from queuedriver.operating.history import read_events

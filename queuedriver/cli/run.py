@@ -11,7 +11,7 @@ from queuedriver.cli.arguments import AS_JSON, CALL, COMMAND, QUIET, SERVER, war
 from queuedriver.cli.settings import checked, option_rows
 from queuedriver.cli.words import argument, option
 from queuedriver.driving.driver import Driver
-from queuedriver.driving.life import Left
+from queuedriver.driving.loop import Left
 from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
 from queuedriver.format.units import format_count

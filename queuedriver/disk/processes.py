@@ -27,6 +27,8 @@ _LOOK_AGAIN = 0.005
 HIDDEN = -1
 # More than any kernel counts to.
 _NO_PID = 1 << 31
+# Bytes that the kernel counts memory by.
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 # psutil's word for a process that has ended and was not collected.
 ZOMBIE = "zombie"
 
@@ -114,3 +116,9 @@ def tree_memory() -> int:
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             memory += one.memory_info().rss
     return memory
+
+
+def resident_memory(process: int | str = "self") -> int:
+    """Return how many bytes of memory a process of this host has in use."""
+    with open(f"/proc/{process}/statm", "rb") as file:
+        return int(file.read().split()[1]) * _PAGE

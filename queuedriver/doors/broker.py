@@ -38,10 +38,9 @@ from queuedriver.doors.words import (
     shown,
     soonest,
 )
-from queuedriver.driving.life import Left, Life
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Board, Tally
-from queuedriver.driving.loop import Loop
+from queuedriver.driving.loop import Left, Life, Loop
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.setup import Opened, Place, free_id, opened
 from queuedriver.driving.wake import Woken

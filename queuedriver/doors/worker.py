@@ -18,10 +18,9 @@ from queuedriver.doors.settings import ZmqWorker
 from queuedriver.doors.transports.addresses import own_name
 from queuedriver.doors.words import Effect, Leave, Process, Reconnect, Result, Work
 from queuedriver.doors.workspace import Workspace
+from queuedriver.driving.lifetime import Recycling, TimeLeft
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
-from queuedriver.driving.recycling import Recycling
-from queuedriver.driving.time_left import TimeLeft
 from queuedriver.errors import ConfigError, Interrupted
 from queuedriver.processors.base import Processor
 

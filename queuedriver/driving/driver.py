@@ -2,11 +2,11 @@
 
     setup.py        what must be so before the first claim
     driver.py       start; claim and turn, or pause, until there is a reason to leave
-    life.py         how it comes and goes: registered, shown, its last word
-    loop.py         the looks and pauses in between, and trouble with the file system
+    loop.py         the looks and pauses in between, and trouble with the file system; how it comes
+                    and goes: registered, shown, its last word
     group.py        finished documents of a durable queue that wait for one sync
     breaker.py      whether the stage stops itself, as its documents all fail for one cause
-    time_left.py    what fits into the time until it is to be gone; pure
+    lifetime.py     how long it goes on: until it has done enough, or its time ends
     plan.py         whether to wait, and how long, or to leave; pure
 
 and of `claims/`, in the order in which a document meets them:
@@ -39,10 +39,9 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.group import Group
-from queuedriver.driving.life import Left, Life
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
-from queuedriver.driving.loop import Loop
+from queuedriver.driving.loop import Left, Life, Loop
 from queuedriver.driving.plan import Quit
 from queuedriver.driving.setup import Opened, check_output, opened
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted

@@ -22,9 +22,9 @@ from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 from queuedriver.claims.outcomes import Released, Setback, may_be_a_stop, says_stopped
+from queuedriver.driving.lifetime import OUT_OF_TIME, end_of, time_left
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.signals import Handler, Signals
-from queuedriver.driving.time_left import OUT_OF_TIME, end_of, time_left
 from queuedriver.errors import Interrupted
 from queuedriver.options import Options
 

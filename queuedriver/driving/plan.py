@@ -7,7 +7,7 @@ of their rank: leaving before pausing, pausing before work, work before waiting.
 import msgspec
 
 from queuedriver.claims.counts import Pass
-from queuedriver.driving.time_left import OUT_OF_TIME
+from queuedriver.driving.lifetime import OUT_OF_TIME
 from queuedriver.errors import LATER
 from queuedriver.format.units import format_count
 

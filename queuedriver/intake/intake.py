@@ -14,8 +14,8 @@ from queuedriver.disk.journal import Journal, journal_path, submitter
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.closing import read_controls
-from queuedriver.driving.life import Left
 from queuedriver.driving.live_status import Board, Totals
+from queuedriver.driving.loop import Left
 from queuedriver.driving.signals import ASKING, Signals
 from queuedriver.driving.wake import Waker
 from queuedriver.errors import ConfigError, explained, is_trouble

@@ -17,8 +17,8 @@ from queuedriver.claims.counts import Counts
 from queuedriver.claims.liveness import Observer, Owner, owner_of
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import mount_points
+from queuedriver.disk.processes import resident_memory
 from queuedriver.driving.closing import Controls
-from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import ConfigError
 from queuedriver.format import names
 from queuedriver.format.settings import Settings

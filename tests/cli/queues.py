@@ -14,7 +14,7 @@ import pytest
 
 from queuedriver.cli import run
 from queuedriver.driving.driver import Driver
-from queuedriver.driving.life import Left
+from queuedriver.driving.loop import Left
 from queuedriver.errors import PermanentError, TryLater
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from queuedriver.driving.time_left import LEAVING_TAKES
+from queuedriver.driving.lifetime import LEAVING_TAKES
 from tests.contract.door_peers import Worker
 from tests.contract.door_scene import Door
 

@@ -12,7 +12,7 @@ import pytest
 
 from queuedriver.claims.liveness import DRIVERS
 from queuedriver.disk.runtime import note_ending
-from queuedriver.driving.time_left import LEAVING_TAKES
+from queuedriver.driving.lifetime import LEAVING_TAKES
 from queuedriver.format.names import PRIVATE
 from queuedriver.operating.operations import resume
 from queuedriver.operating.queue import Queue

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from queuedriver.driving.time_left import LEAVING_TAKES
+from queuedriver.driving.lifetime import LEAVING_TAKES
 from tests.contract.watchdog_scene import Clock, Manager, Scene, hanging_root, row
 from tests.disks import Disk
 from tests.testbed.fuse_rules import Rule

@@ -16,7 +16,7 @@ from typing import IO
 import pytest
 
 from queuedriver.doors.transports.curve import Doorkeeper, load_keys, make_keys
-from queuedriver.driving.time_left import LEAVING_TAKES
+from queuedriver.driving.lifetime import LEAVING_TAKES
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import command, ended, start
 from tests.cli.queues import listed, submit

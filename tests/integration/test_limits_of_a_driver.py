@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from queuedriver.disk.runtime import runtime_directory
-from queuedriver.driving.time_left import LEAVING_TAKES
+from queuedriver.driving.lifetime import LEAVING_TAKES
 from queuedriver.format.event import encode
 from tests.drivers import Site
 from tests.processors import count, doze, dribble, judge, judge_all, leak, shout, stall

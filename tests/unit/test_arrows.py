@@ -23,7 +23,7 @@ PURE = {
     "queuedriver.format.names",
     "queuedriver.driving.counted",
     "queuedriver.driving.plan",
-    "queuedriver.driving.time_left",
+    "queuedriver.driving.lifetime",
     "queuedriver.claims.counts",
     "queuedriver.claims.outcomes",
     "queuedriver.format.units",

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from queuedriver.doors.broker import Broker
 from queuedriver.doors.settings import settings_of
-from queuedriver.driving.life import Left
 from queuedriver.driving.live_status import Board
+from queuedriver.driving.loop import Left
 from watchdogd.driver_orders import Order
 
 

@@ -28,11 +28,10 @@ import time
 
 import msgspec
 
-from queuedriver.disk.processes import process_ticks
+from queuedriver.disk.processes import process_ticks, resident_memory
 from queuedriver.driving.driver import Driver
-from queuedriver.driving.life import Left
 from queuedriver.driving.live_status import Board
-from queuedriver.driving.recycling import resident_memory
+from queuedriver.driving.loop import Left
 from queuedriver.errors import BUG, exit_code_of
 from queuedriver.processors.base import Processor, make
 from watchdogd.driver_orders import Order, decode

@@ -37,7 +37,7 @@ from typing import NoReturn
 
 import msgspec
 
-from queuedriver.driving.recycling import resident_memory
+from queuedriver.disk.processes import resident_memory
 from queuedriver.errors import BUG, LATER, ConfigError, QueueError, exit_code_of
 from queuedriver.format.units import format_count
 from queuedriver.processors.call import CallProcessor, load

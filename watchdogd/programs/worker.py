@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from queuedriver.doors import worker
 from queuedriver.doors.settings import settings_of
-from queuedriver.driving.life import Left
 from queuedriver.driving.live_status import Board
+from queuedriver.driving.loop import Left
 from queuedriver.format.records import Counters
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor

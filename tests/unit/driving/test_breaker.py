@@ -24,7 +24,7 @@ from queuedriver.driving.breaker import (
     pause_after,
 )
 from queuedriver.driving.driver import Driver
-from queuedriver.driving.life import Left
+from queuedriver.driving.loop import Left
 from queuedriver.driving.plan import Quit, Seen, Wait, plan
 from queuedriver.errors import PermanentError, TryLater
 from queuedriver.format.event import decode

@@ -2,13 +2,13 @@
 
 import os
 
-from queuedriver.driving import life
+from queuedriver.driving import loop
 from queuedriver.format import names
 
 
 def test_a_fork_of_a_driver_forms_other_names() -> None:
     mint = names.Mint("a", "none")
-    life.mints.add(mint)
+    loop.mints.add(mint)
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from queuedriver.driving.recycling import Recycling, resident_memory
+from queuedriver.disk.processes import resident_memory
+from queuedriver.driving.lifetime import Recycling
 from queuedriver.options import Options
 
 

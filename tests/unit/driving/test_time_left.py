@@ -2,7 +2,7 @@
 
 import pytest
 
-from queuedriver.driving.time_left import LEAVING_TAKES, REMEMBERED, TimeLeft, expected, time_left
+from queuedriver.driving.lifetime import LEAVING_TAKES, REMEMBERED, TimeLeft, expected, time_left
 
 NOW = 2e9
 HOUR = 3600.0

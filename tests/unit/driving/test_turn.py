@@ -18,9 +18,9 @@ from queuedriver.claims.document import Document, Output
 from queuedriver.claims.liveness import CRASHED
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver, Turns
-from queuedriver.driving.life import Left
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
+from queuedriver.driving.loop import Left
 from queuedriver.errors import ConfigError, NotFound, PermanentError, TryLater
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor

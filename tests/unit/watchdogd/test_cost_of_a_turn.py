@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from queuedriver.driving.recycling import resident_memory
+from queuedriver.disk.processes import resident_memory
 from tests.unit.watchdogd.test_stages import House, stage
 from tests.waiting import until
 from watchdogd.helper_messages import QueueSeen

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.driving.time_left import OUT_OF_TIME
+from queuedriver.driving.lifetime import OUT_OF_TIME
 from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import (
     HEALTHY_AFTER,

@@ -1,13 +1,15 @@
-"""What fits into the time that is left to a driver, where somebody has said when that ends. Pure.
+"""How long a driver goes on: until it has done enough, or until the end of its time.
 
-A document is claimed if it is expected to be done in time: if all but one in twenty of the latest
-took no longer. Who has done none yet is content with half of them: by the longest alone it might
-do nothing for its whole life, and so might all that follow it. Of a stage of which nothing is known
-documents are taken as long as more than the grace is left. What is not done in time all the same is
-given back, and charged to nobody.
+One that has done enough is started anew, so that leaks do not add up. Where somebody has said when
+its time ends, a document is claimed if it is expected to be done by then: if all but one in twenty
+of the latest took no longer. Who has done none yet is content with half of them: by the longest
+alone it might do nothing for its whole life, and so might all that follow it. Of a stage of which
+nothing is known documents are taken as long as more than the grace is left. What is not done in
+time all the same is given back, and charged to nobody.
 """
 
 import math
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -15,6 +17,12 @@ from typing import Self
 from queuedriver.format.units import format_duration, format_instant
 from queuedriver.options import Options
 
+# Recycling is spread, so that drivers started together do not all load their models at once.
+_JITTER = 0.1
+# How often memory is looked at, in seconds; and at least so many times as long as that takes: whose
+# child is whose is seen by going through all processes of the host.
+_MEMORY_EVERY = 1.0
+_MEMORY_WORTH = 100
 # The last word of a driver that nothing fits any more into the time it has.
 OUT_OF_TIME = "out-of-time"
 # So long before its end a driver gives back what it has at hand, in seconds: a program that is told
@@ -25,6 +33,40 @@ _SHARE = 0.95
 _SHARE_AT_FIRST = 0.5
 # How many documents are known: older ones say little of those to come.
 REMEMBERED = 200
+
+
+class Recycling:
+    """The limits of one life."""
+
+    def __init__(self, options: Options, now: float) -> None:
+        import random
+
+        spread = random.uniform(1 - _JITTER, 1 + _JITTER)
+        # How many documents are enough.
+        self.documents = (
+            max(1, round(options.max_documents * spread)) if options.max_documents else math.inf
+        )
+        self._ends_at = options.max_age and now + options.max_age * spread
+        self._memory = options.max_memory
+        self._memory_at = 0.0
+
+    def due(self, now: float, documents: int) -> str:
+        """Return why it is enough; "" while it is not."""
+        if documents >= self.documents:
+            return f"it has done {documents} documents"
+        if self._ends_at and now >= self._ends_at:
+            return "it has reached its age"
+        if self._memory and now >= self._memory_at:
+            # Late: whatever else is here is pure.
+            from queuedriver.disk.processes import tree_memory
+
+            began_at = time.monotonic()
+            memory = tree_memory()
+            took = time.monotonic() - began_at
+            self._memory_at = now + max(_MEMORY_EVERY, _MEMORY_WORTH * took)
+            if memory > self._memory:
+                return f"it uses {memory >> 20} MiB of memory"
+        return ""
 
 
 def time_left(until: float, now: float) -> float:
