@@ -24,7 +24,6 @@ def put(
         "[FILE]...", "What to submit; - is stdin, and needs --docid."
     ),
     docid: str | None = option("ID", "Its docid, instead of the file's name."),
-    stdin: bool = flag("Submit what comes on stdin; needs --docid."),
     files_from: str | None = option("LIST", "Submit the files that are named in LIST, too."),
     null: bool = flag("Names in LIST end with NUL.", "-0"),
     move: bool = flag("Take the files away once they are in the queue."),
@@ -47,10 +46,11 @@ def put(
     if null and files_from is None:
         raise BadArgument("-0 is for the names in a list: say which, with --files-from LIST")
     bad: list[QueueError] = []
-    if stdin or "-" in (files or ()):
-        sources = _stdin(docid, [*(files or ["-"]), *listed], move)
+    named = [*(files or []), *listed]
+    if "-" in (files or ()):
+        sources = _stdin(docid, named, move)
     else:
-        sources, bad = _sound([*(files or []), *listed], docid, move)
+        sources, bad = _sound(named, docid, move)
     if bad:
         say_some([str(one) for one in bad], "file")
         if not skip_bad:
@@ -79,7 +79,7 @@ def _stdin(docid: str | None, files: Sequence[str], move: bool) -> dict[str, str
     if files != ["-"] or move or docid is None:
         raise BadArgument("stdin is one document: it needs --docid, and neither FILE nor --move")
     if sys.stdin is None:
-        raise BadArgument("--stdin: there is no standard input")
+        raise BadArgument("-: there is no standard input")
     return {names.check_docid(docid): ""}
 
 
@@ -118,7 +118,7 @@ def check_file(path: str | os.PathLike[str]) -> None:
             raise BadArgument(f"{shown} is a directory; submit the files in it")
         if not stat.S_ISREG(mode):
             # To open a FIFO is to wait for its writer.
-            raise BadArgument(f"{shown} is not a regular file; submit what it gives with --stdin")
+            raise BadArgument(f"{shown} is not a regular file; submit what it gives with -")
         with open(path, "rb"):
             pass
     except (FileNotFoundError, NotADirectoryError):

@@ -177,7 +177,7 @@ def test_keys_of_the_network_page_let_a_worker_in(tmp_path: Path, reader: Reader
         "/etc/queuedriver": str(tmp_path / "etc"),
         "~/.queuedriver": str(tmp_path / "home"),
     }
-    reader.types("mkdir scans texts; echo 'a page' | queuedriver put scans --stdin --docid page-1")
+    reader.types("mkdir scans texts; echo 'a page' | queuedriver put scans - --docid page-1")
     for line in typed:
         reader.types(re.sub("|".join(here), lambda there: here[there[0]], line))
     assert len(typed) == 6

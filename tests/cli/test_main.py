@@ -238,7 +238,7 @@ def test_results_that_cannot_be_written_are_a_failure() -> None:
 
 def test_closed_input_is_no_empty_document(tmp_path: Path) -> None:
     ran = subprocess.run(
-        ["sh", "-c", '"$@" <&-', "sh", *QUEUEDRIVER, "put", tmp_path, "--stdin", "--docid", "a"],
+        ["sh", "-c", '"$@" <&-', "sh", *QUEUEDRIVER, "put", tmp_path, "-", "--docid", "a"],
         env=ENVIRON,
         capture_output=True,
         timeout=PATIENCE,
@@ -263,7 +263,7 @@ def test_output_that_was_closed_from_the_start_is_nobodys_loss(tmp_path: Path) -
 
 
 def test_ctrl_c_has_code_130_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    process = start("put", tmp_path, "--stdin", "--docid", "a")
+    process = start("put", tmp_path, "-", "--docid", "a")
     assert process.stdin is not None
     process.stdin.write(b"half")
     process.stdin.flush()

@@ -60,7 +60,7 @@ def test_the_docid_is_what_was_asked_for(queue: Path, file: Path, capsys: Capsys
 
 
 def test_stdin_is_a_document(queue: Path) -> None:
-    called = command("put", queue, "--stdin", "--docid", "noted", stdin=b"\0\xff" * 99999)
+    called = command("put", queue, "-", "--docid", "noted", stdin=b"\0\xff" * 99999)
     assert called == (0, "", "")
     assert (queue / "noted.ready").read_bytes() == b"\0\xff" * 99999
 
@@ -113,7 +113,7 @@ def test_what_entered_is_printed_for_programs(queue: Path, file: Path, capsys: C
 def test_the_journal_says_when_and_from_where(queue: Path, file: Path, capsys: Capsys) -> None:
     call(capsys, "put", queue, file)
     call(capsys, "put", queue, file, "--move", "--docid", "moved")
-    command("put", queue, "--stdin", "--docid", "read")
+    command("put", queue, "-", "--docid", "read")
     events = [(line["docid"], line["message"]) for line in submitted(queue)]
     assert events == [
         ("letter.txt", f"from {file}"),
@@ -384,7 +384,7 @@ def test_a_pipe_is_refused_rather_than_waited_for(queue: Path) -> None:
     os.mkfifo(queue.parent / "pipe")
     called = command("put", queue, queue.parent / "pipe")
     assert called.code == 2
-    assert "--stdin" in called.err
+    assert "submit what it gives with -\n" in called.err
 
 
 @pytest.mark.parametrize(
@@ -392,14 +392,13 @@ def test_a_pipe_is_refused_rather_than_waited_for(queue: Path) -> None:
     [
         [],
         ["f", "g", "--docid", "x"],
-        ["--stdin"],
-        ["f", "--stdin", "--docid", "x"],
-        ["--stdin", "--docid", "x", "--move"],
+        ["-"],
+        ["f", "-", "--docid", "x"],
+        ["-", "--docid", "x", "--move"],
         ["f", "--after", "soon"],
         ["f", "--after", "-3"],
         ["f", "-0"],
         ["f", "-"],
-        ["-", "--docid", "x", "--move"],
     ],
 )
 def test_arguments_that_contradict_each_other_have_code_2(
@@ -472,7 +471,7 @@ def test_a_full_disk_has_code_74_and_keeps_what_was_there(queue: Path, file: Pat
 
 
 def test_a_submitter_that_is_killed_leaves_nothing_that_a_driver_would_see(queue: Path) -> None:
-    process = start("put", queue, "--stdin", "--docid", "half")
+    process = start("put", queue, "-", "--docid", "half")
     assert process.stdin is not None
     process.stdin.write(b"x" * 100_000)
     process.stdin.flush()
@@ -481,7 +480,7 @@ def test_a_submitter_that_is_killed_leaves_nothing_that_a_driver_would_see(queue
     assert ended(process).code == -signal.SIGKILL
     assert items(queue) == []
     # And it does not stand in the way of the next.
-    assert command("put", queue, "--stdin", "--docid", "half", stdin=b"whole") == (0, "", "")
+    assert command("put", queue, "-", "--docid", "half", stdin=b"whole") == (0, "", "")
     assert (queue / "half.ready").read_bytes() == b"whole"
 
 

@@ -5,11 +5,11 @@ what it must not, does two things in the other order. So it says which rule it b
 of what is on the disk, and goes on meaning that however the product is written.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from queuedriver.format import names
-from tests.simulation.disk import Disk, Inode
+from tests.simulation.disk import Disk, Inode, Listing
 from tests.simulation.kernel import Kernel
 from tests.simulation.reckoning import output_directories
 from tests.simulation.scene import INPUT, ROOT, entries, find
@@ -106,7 +106,7 @@ def listed(kernel: Kernel, directory: Inode) -> set[str]:
 _listed = Kernel.listed
 
 
-def _list(self: Kernel, fd: int) -> Sequence[tuple[str, int]]:
+def _list(self: Kernel, fd: int) -> Listing:
     found = _listed(self, fd)
     number = self._open(fd).inode.number
     memory(self)["listed", self.pid, number] = {name for name, _ in found}

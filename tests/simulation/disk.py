@@ -67,7 +67,7 @@ class Inode:
         self.durable: dict[str, Inode] = {}
         self.durable_links = 0
         # Earlier listings of a directory, for whoever is to be shown one.
-        self.past: list[tuple[tuple[str, int], ...]] = []
+        self.past: list[Listing] = []
 
 
 # In which directory, which name, which inode from now on (None: no longer there).
@@ -158,7 +158,7 @@ class Disk:
             entries = directory.entries
             assert entries is not None
             if self.remembers:
-                directory.past.append(listing(directory))
+                directory.past.append(Listing(directory))
             before = entries.pop(name, None)
             if before is not None:
                 before.links -= 1
@@ -264,11 +264,20 @@ class Disk:
         return disk
 
 
-def listing(directory: Inode) -> tuple[tuple[str, int], ...]:
-    """The names in a directory, each with the number of its file."""
-    entries = directory.entries or {}
-    # No code of ours for each: many drivers list many names.
-    return tuple(zip(entries, map(_NUMBER, entries.values()), strict=True))
+class Listing:
+    """The names in a directory at one moment, each with the number of its file."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, directory: Inode) -> None:
+        # A copy is cheap, and many who list a directory read its beginning only.
+        self._entries = dict(directory.entries or {})
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return zip(self._entries, map(_NUMBER, self._entries.values()), strict=True)
 
 
 def _apply(changes: tuple[Change, ...]) -> None:

@@ -13,11 +13,12 @@ import itertools
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, wraps
+from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
-from tests.simulation.disk import Disk, Inode, listing
+from tests.simulation.disk import Disk, Inode, Listing
 
 _DEVICE = 0x5117
 _WRITES = os.O_WRONLY | os.O_RDWR
@@ -61,27 +62,25 @@ class Stat(NamedTuple):
         return self.st_mtime_ns
 
 
-class Entry:
+class Entry(tuple[str, int]):
     """One line of a listing."""
 
-    __slots__ = ("_number", "name")
-
-    def __init__(self, line: tuple[str, int]) -> None:
-        self.name, self._number = line
+    __slots__ = ()
+    name = property(itemgetter(0))
 
     def inode(self) -> int:
-        return self._number
+        return self[1]
 
 
-class Listing:
+class Scan:
     """What stands for what `os.scandir` returns."""
 
     __slots__ = ("_entries",)
 
-    def __init__(self, lines: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, lines: Iterable[tuple[str, int]]) -> None:
         self._entries = map(Entry, lines)
 
-    def __enter__(self) -> "Listing":
+    def __enter__(self) -> "Scan":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -270,14 +269,14 @@ class Kernel:
         return target
 
     @step
-    def listed(self, fd: int) -> Sequence[tuple[str, int]]:
+    def listed(self, fd: int) -> Listing:
         inode = self._open(fd).inode
         if inode.entries is None:
             _fail(errno.ENOTDIR)
-        return listing(inode)
+        return Listing(inode)
 
-    def scandir(self, fd: int) -> Listing:
-        return Listing(self.listed(fd))
+    def scandir(self, fd: int) -> Scan:
+        return Scan(self.listed(fd))
 
     @step
     def read(self, fd: int, size: int) -> bytes:

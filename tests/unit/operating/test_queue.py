@@ -411,7 +411,7 @@ def test_what_cannot_be_submitted_is_said_before_anything_is(tmp_path: Path) -> 
         check_file(tmp_path / "nowhere")
     with pytest.raises(BadArgument, match="is a directory"):
         check_file(tmp_path)
-    with pytest.raises(BadArgument, match="--stdin"):
+    with pytest.raises(BadArgument, match=r"gives with -$"):
         check_file(tmp_path / "fifo")
 
 
