@@ -4,8 +4,6 @@ import os
 import socket
 import sys
 
-import msgspec
-
 from queuedriver.cli.program import say
 from queuedriver.cli.render import columns_of, escape, escape_name, table, write_json
 from queuedriver.cli.words import flag, option
@@ -15,7 +13,7 @@ from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, checked_host, eithe
 from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.imports import check_imports
 from watchdogd.pipeline.drawing import COLUMNS, draw, ends
-from watchdogd.pipeline.problems import BadPipeline, Problem
+from watchdogd.pipeline.problems import BadPipeline
 
 
 def check(
@@ -45,19 +43,25 @@ def check(
         error = bad
     code = error.exit_code if error.problems else 0
     if as_json:
-        _print_json(named, found, error.problems, code)
+        write_json(
+            {
+                "file": os.path.abspath(named),
+                "ok": not code,
+                "exit_code": code,
+                "complaints": error.problems,
+                "notes": list(found.notes) if found else [],
+                "pipeline": found.pipeline if found else None,
+            }
+        )
     elif error.problems:
-        _complain(named, error.problems)
+        for one in error.problems:
+            # Without our name before it: what begins with file and line, editors can jump to.
+            print(escape(str(one)), file=sys.stderr)
+        mistakes = format_count(len(error.problems), "mistake")
+        say(f"{mistakes} in {escape_name(named)}; nothing can run")
     elif found is not None:
         _draw(found)
     return code
-
-
-def _complain(named: str, problems: tuple[Problem, ...]) -> None:
-    for one in problems:
-        # Without our name before it: what begins with file and line, editors can jump to.
-        print(escape(str(one)), file=sys.stderr)
-    say(f"{format_count(len(problems), 'mistake')} in {escape_name(named)}; nothing can run")
 
 
 def _draw(found: Findings) -> None:
@@ -67,18 +71,3 @@ def _draw(found: Findings) -> None:
     print(escape_name(ends(found.pipeline)))
     for note in found.notes:
         say(note)
-
-
-def _print_json(
-    named: str, found: Findings | None, problems: tuple[Problem, ...], code: int
-) -> None:
-    write_json(
-        {
-            "file": os.path.abspath(named),
-            "ok": not code,
-            "exit_code": code,
-            "complaints": msgspec.to_builtins(problems),
-            "notes": list(found.notes) if found else [],
-            "pipeline": msgspec.to_builtins(found.pipeline) if found else None,
-        }
-    )
