@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs what the tests with machines or a Slurm of their own need (tests/testbed/), and those of
-# workers in other languages, where that may be done: root, apt, and a run that is nobody's desk
+# Installs what the tests with machines or a Slurm of their own need (tests/testbed/), those of
+# workers in other languages, and those of programs with which people drop files, where that may be done: root, apt, and a run that is nobody's desk
 # (CI=true). Elsewhere those tests skip, and say what is missing. Never fails.
-packages="libzmq3-dev"
+packages="libzmq3-dev rsync openssh-client openssh-sftp-server curl"
 guests="user-mode-linux uml-utilities nfs-kernel-server nfs-common kmod iproute2 e2fsprogs dmsetup"
 slurm="iproute2 munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins"
 

@@ -79,6 +79,7 @@ def examine(
         *_programs(pipeline),
         *_directories(pipeline, here),
         *_archives(pipeline, here),
+        *_folders(pipeline, here),
         *_state(pipeline),
     ):
         problems.add(path, *fault)
@@ -245,6 +246,26 @@ def _archives(pipeline: Pipeline, here: Here) -> Faults:
                 fault = Fault(problem, right, found=stage.archive)
         if fault is not None:
             yield ("stage", index, "archive"), fault
+
+
+def _folders(pipeline: Pipeline, here: Here) -> Faults:
+    """Yield what is wrong with the folders of intakes."""
+    intakes = [stage for stage in pipeline.stages if stage.intake is not None]
+    for index, stage in enumerate(intakes):
+        if stage.intake is None or not stage.drivers.max:
+            continue
+        folder, options = stage.intake.folder, stage.intake.options
+        if not os.path.lexists(folder):
+            fault: Fault | None = Fault(f"names {folder}, which does not exist", "mkdir it")
+        else:
+            fault = _folder(folder) if options.leaves else _directory(folder, here)
+        if fault is not None:
+            yield ("intake", index, "from"), fault
+
+
+def _folder(path: str) -> Fault | None:
+    """Return what keeps a folder from being read that is to stay as it is."""
+    return None if os.access(path, os.R_OK | os.X_OK) else _denied(path)
 
 
 def _state(pipeline: Pipeline) -> Faults:

@@ -24,8 +24,9 @@ class Drain:
     def see(self, stages: Stages, trouble: str, now: float) -> bool:
         """Take note of a look; return whether all is through."""
         inputs = stages.inputs
-        nothing_left = all(one.empty for one in inputs) and not trouble
-        self._looks = self._looks + 1 if all(one.drained for one in inputs) else 0
+        nothing_left = all(one.empty for one in inputs) and not (trouble or stages.taking)
+        is_drained = all(one.drained for one in inputs) and not stages.taking
+        self._looks = self._looks + 1 if is_drained else 0
         over = nothing_left and self._looks >= _LOOKS
         if nothing_left and not over:
             self.look_at = now + _LOOK_AGAIN

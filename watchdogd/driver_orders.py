@@ -160,6 +160,9 @@ class StageOrders:
         own = _OWN if stage.kind == "server" else {*_OWN, "startup_timeout"}
         told = {name: getattr(stage, name) for name in Stage.__struct_fields__ if name not in own}
         told |= {name: tuple(map(path, told[name])) for name in ("inputs", "outputs")}
+        if stage.intake is not None:
+            queue = path(stage.intake.queue)
+            told["intake"] = msgspec.structs.replace(stage.intake, queue=queue)
         return Stage(**told | {"env": self._environment, "timeout": stage.options().timeout})
 
     @property

@@ -269,8 +269,8 @@ def is_degraded(looped: int, slots: int) -> bool:
 def hard_limit(stage: Stage, learned: float | None) -> float | None:
     """Return how long a document of this stage may take before its driver counts as hung;
     `learned` is what the stage's own history suggests."""
-    if stage.kind == "broker":
-        # It has many at hand, and ends the wait for each by itself.
+    if stage.kind in ("broker", "intake"):
+        # They have many at hand, and end the wait for each by themselves.
         return None
     if stage.timeout == "auto":
         return learned

@@ -24,6 +24,8 @@ from watchdogd.throughput import Throughput
 _STARTS = 8
 # Drivers that start at once on a host: so many for each of its processors, or as many as in a turn.
 _STARTS_EACH = 2
+# What an intake does that has files which settle, or has not looked yet.
+_TAKING = ("starting", "busy", "backoff", "waiting-fs")
 # How soon it is seen that one of them is ready, for the next, in seconds.
 _SOON = 0.1
 # At the end: how long the helper may take for its last look, and then the commands of `on_event`,
@@ -107,6 +109,13 @@ class Stages:
         """Return what is known of the queues of all stages; workers have what their broker deals,
         and no queues."""
         return [one.inputs for one in self.managed.values() if one.stage.inputs]
+
+    @property
+    def taking(self) -> bool:
+        """Return whether intakes may bring more by and by, for all that is known."""
+        intakes = [one for one in self.managed.values() if one.stage.intake is not None]
+        slots = [slot for one in intakes for slot in one.slots if slot.wanted]
+        return any(slot.rest.state in _TAKING for slot in slots)
 
     @property
     def done(self) -> bool:
@@ -298,7 +307,9 @@ class Stages:
         from the first to the last: what one finishes, the next may still begin."""
         found, turn_of_next = {}, self.context.leaving
         for name, one in self._all.items():
-            stops = self.context.leaving and (turn_of_next or self.hurried or one.done)
+            # Nothing more is to come in.
+            is_first = one.stage.intake is not None
+            stops = self.context.leaving and (turn_of_next or self.hurried or one.done or is_first)
             found[name] = "parting" if one.parting else "stop" if stops else ""
             turn_of_next = turn_of_next and (one.parting or one.settled)
         return found

@@ -35,6 +35,8 @@ from queuedriver.intake.options import REFUSED, IntakeOptions
 from queuedriver.intake.watcher import LONGEST_POLL, Watcher
 from queuedriver.options import Options
 
+# What of a name a watchdog is shown, in characters.
+_SHOWN = 40
 # After trouble, in seconds.
 _TRY_AGAIN = 1.0
 # How often names are listed, in seconds, where only this host changes them and nobody hints at it.
@@ -149,17 +151,21 @@ class Intake:
         watcher = self.watcher
         if watcher is None:
             return "starting", "", Counters()
-        state = "waiting-fs" if self._trouble else "blocked" if watcher.blocked else "ready"
+        state = "waiting-fs" if self._trouble else "ready"
         counters = Counters(documents=watcher.taken, discarded=watcher.refused)
         return state, self._trouble or self._why, counters
 
     def _show(self, watcher: Watcher) -> None:
         self._why = watcher.why
-        if self._board is not None:
-            state, why, counters = self._report()
-            totals = Totals(documents=counters.documents, discarded=counters.discarded)
-            self._board.count(totals)
-            self._board.show(state, why)
+        if self._board is None:
+            return
+        state, why, counters = self._report()
+        totals = Totals(documents=counters.documents, discarded=counters.discarded)
+        self._board.count(totals)
+        self._board.show(state, why)
+        if (path := watcher.settling) and not watcher.blocked:
+            # By this a drain knows that more is to come.
+            self._board.began(os.path.basename(path)[:_SHOWN], time.monotonic())
 
     # What it opens
 
@@ -260,9 +266,8 @@ def _blocked(
     pressure = BackPressure(limit, [target], observer, lambda: 1)
 
     def why(taken: int, claimed: int) -> str:
-        controls = read_controls(queue)
-        if controls.done:
-            return f"{queue.path} is closed; queuedriver reopen {queue.path} goes on with it"
+        for word, meaning in read_controls(queue).meanings(queue.path):
+            return f"{queue.path} is {word}: {meaning}"
         free = queue.room().free_bytes
         if free < options.min_free:
             least = format_size(options.min_free)

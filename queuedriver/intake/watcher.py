@@ -121,10 +121,17 @@ class Watcher:
         return min(self._list_at, self._recover_at, files, *claims)
 
     @property
-    def settling(self) -> bool:
-        """Return whether anything here will be taken, or looked at anew, by time alone."""
-        return bool(self.claims) or any(
-            one.waits.seconds is not None and not one.is_left for one in self.files.values()
+    def settling(self) -> str:
+        """Return a file that will be taken, or looked at anew, by time alone; "" without any."""
+        if self.claims:
+            return next(iter(self.claims)).path
+        return next(
+            (
+                path
+                for path, one in self.files.items()
+                if one.waits.seconds is not None and not one.is_left
+            ),
+            "",
         )
 
     @property

@@ -18,7 +18,7 @@ def draw(pipeline: Pipeline) -> list[tuple[str, ...]]:
             ", ".join(stage.outputs),
             _drivers(stage),
             _memory(stage),
-            f"{stage.kind} {_work(stage)}",
+            f"{stage.kind} {_work(stage)}".strip(),
         )
         for stage in pipeline.stages
     ]
@@ -51,4 +51,6 @@ def _memory(stage: Stage) -> str:
 
 
 def _work(stage: Stage) -> str:
+    if stage.intake is not None:
+        return f"{stage.intake.folder} into {stage.intake.queue}"
     return stage.work if isinstance(stage.work, str) else shlex.join(stage.work)

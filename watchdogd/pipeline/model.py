@@ -10,9 +10,10 @@ from typing import Literal
 
 import msgspec
 
+from queuedriver.intake.options import IntakeOptions
 from queuedriver.options import Options, StageOptions
 
-Kind = Literal["call", "command", "server", "broker"]
+Kind = Literal["call", "command", "server", "broker", "intake"]
 
 # Between stages a queue need not hold more than keeps its drivers busy; what the first stage gets
 # and the last one publishes is the user's business.
@@ -56,6 +57,16 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
     idle: float | None = 5 * MINUTE
 
 
+class Intake(msgspec.Struct, frozen=True, kw_only=True):
+    """What an intake takes from, and into."""
+
+    # Absolute.
+    folder: str
+    # One of the queues.
+    queue: str
+    options: IntakeOptions
+
+
 class Stage(StageOptions, frozen=True, kw_only=True):
     """One stage; times in seconds, sizes in bytes. docs/pipeline-file.rst says what a key means."""
 
@@ -92,6 +103,8 @@ class Stage(StageOptions, frozen=True, kw_only=True):
     log_keep: int = 5
     # Where each of its drivers is an element of its own; None: they share a node with others.
     slurm: Slurm | None = None
+    # Of an intake, which has a driver and neither queues nor work.
+    intake: Intake | None = None
 
     def options(self) -> Options:
         """Return how each driver of this stage drives."""

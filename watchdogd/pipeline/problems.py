@@ -142,6 +142,8 @@ class Problems:
             case ("stage", int(index), *key):
                 name = self.names.get(index)
                 return f'stage "{name}"' if name else f"stage {index + 1}", tuple(key)
+            case ("intake", int(index), *key):
+                return f"[[intake]] {index + 1}", tuple(key)
             case ("hosts", str(name), *key):
                 return f"[hosts.{name}]", tuple(key)
             case ("pipeline" | "host" | "slurm" as table, *key):

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -59,6 +59,7 @@ _SYNTAX = {
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _HEADERS = {table: f"[{table}]" for table in TABLES} | {
     "stage": "[[stage]]",
+    "intake": "[[intake]]",
     "hosts": "[hosts.NAME]",
 }
 
@@ -248,8 +249,14 @@ def _pipeline(
         from watchdogd.pipeline.slurms import with_elements
 
         pipeline = with_elements(pipeline, tables, slurm)
-    _check_drivers(hosts, len(stages), problems)
-    return pipeline
+    intakes: tuple[Stage, ...] = ()
+    if "intake" in document:
+        from watchdogd.pipeline.intakes import intakes_of
+
+        found = _tables("intake", document["intake"], problems)
+        intakes = intakes_of(found, pipeline, drivers)
+    _check_drivers(hosts, len(stages), [one.name for one in intakes], problems)
+    return replace(pipeline, stages=(*pipeline.stages, *intakes))
 
 
 def _table(found: Any, path: Path, problems: Problems, within: Keys | None = None) -> Table:
@@ -286,21 +293,30 @@ def _is(kind: type, found: Any, path: Path, problems: Problems) -> bool:
     if isinstance(found, kind):
         return True
     name = "stage.slurm" if path[2:] else str(path[0])
-    keys = f"the keys of each {name.rstrip('s')}" if name in ("stage", "hosts") else "its keys"
+    keys = (
+        f"the keys of each {name.rstrip('s')}"
+        if name in ("stage", "hosts", "intake")
+        else "its keys"
+    )
     right = f"right would be {_HEADERS.get(name, f'[{name}]')} above {keys}"
-    if path == ("stage",) and isinstance(found, dict):
-        problems.add(path, "[stage] is one table, and not one of many", right)
+    if path in (("stage",), ("intake",)) and isinstance(found, dict):
+        problems.add(path, f"[{name}] is one table, and not one of many", right)
     else:
         problems.add(path, f"is {kind_of(found)}", right, found=found)
     return False
 
 
 def _stage_tables(found: Any, problems: Problems) -> list[Table]:
-    if not _is(list, found, ("stage",), problems):
-        return []
-    if not found:
+    if found == []:
         problems.add((), "there is no stage", _EXAMPLE)
-    return [_table(one, ("stage", index), problems) for index, one in enumerate(found)]
+    return _tables("stage", found, problems)
+
+
+def _tables(name: str, found: Any, problems: Problems) -> list[Table]:
+    """Read each of the tables that there are several of."""
+    if not _is(list, found, (name,), problems):
+        return []
+    return [_table(one, (name, index), problems) for index, one in enumerate(found)]
 
 
 def _host_tables(found: Any, problems: Problems) -> dict[str, dict[str, Any]]:
@@ -330,10 +346,15 @@ def _add_stranger(path: Path, value: Any, known: Iterable[str], problems: Proble
     problems.add(path, f"{what} that is known here", right)
 
 
-def _check_drivers(hosts: Mapping[str, Mapping[str, Any]], stages: int, problems: Problems) -> None:
-    """Add drivers that a host is to have of stages that there are not."""
-    names = problems.names.values()
-    if len(names) < stages:
+def _check_drivers(
+    hosts: Mapping[str, Mapping[str, Any]],
+    stages: int,
+    intakes: Sequence[str],
+    problems: Problems,
+) -> None:
+    """Add drivers that a host is to have of stages, or of intakes, that there are not."""
+    names = [*problems.names.values(), *intakes]
+    if len(problems.names) < stages:
         # Of a stage without a name, nobody knows whether it is the one that is meant.
         return
     for host, said in hosts.items():

@@ -9,13 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import NoneType
-from typing import Any, NoReturn, get_args
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from queuedriver.doors import PROTOCOLS
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.format.names import check_driver_id
 from queuedriver.format.settings import check_publish
 from queuedriver.format.units import MAX_DURATION, MAX_SIZE, parse_duration, parse_size, shown
+from queuedriver.intake.options import OBJECTIONS, IntakeOptions
 from queuedriver.options import Said, StageOptions, rows
 from watchdogd.pipeline.model import EVENT_FIELDS, MAX_DRIVERS, MAX_STAGE_NAME, Drivers, Kind
 from watchdogd.pipeline.problems import NOTHING, Wrong, nearest
@@ -445,7 +446,8 @@ def _option(kind: Any, said: Said) -> Reader:
     return _optional(reader) if NoneType in get_args(kind) else reader
 
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+# An intake has a table of its own.
+KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "intake")
 # What each stage says for itself. In a pipeline `publish` and `archive` are of one stage.
 _OWN_KEYS: dict[str, Reader | Keys] = {
     "name": stage_name,
@@ -484,6 +486,45 @@ SHARED_KEYS: dict[str, Reader] = {
     },
 }
 STAGE_KEYS = {**_OWN_KEYS, **SHARED_KEYS}
+# What an intake says of texts, as in the file.
+_INTAKE_TEXTS = {"docid": "{path}", "done": "{name}.done", "manifest": "SHA256SUMS"}
+
+
+def _intake_text(name: str) -> Reader:
+    """Return the reader of a text of an intake."""
+    example = _INTAKE_TEXTS.get(name, name)
+    read = _text(example)
+
+    def checked(value: Any) -> str:
+        text: str = read(value)
+        if why := OBJECTIONS[name](text) if name in OBJECTIONS else "":
+            problem, _, right = why.partition("; ")
+            raise Wrong(value, problem, right or f'right would be as in "{example}"')
+        return text
+
+    return checked
+
+
+def _intake_option(name: str, kind: Any, said: Said) -> Reader:
+    """Return the reader of an option that `queuedriver intake` has, too."""
+    if name == "settle":
+        return lambda value: None if value == "auto" else _duration()(value)
+    if get_origin(kind) is tuple:
+        return _several(_text("*.pdf"), "*.pdf")
+    if said.unit in ("TIME", "SIZE", "N") or kind is bool or get_origin(kind) is Literal:
+        reader = _size(zero=True) if name == "min_size" else _option(kind, said)
+        return _size(zero=True) if name == "min_free" else reader
+    return _optional(_intake_text(name)) if NoneType in get_args(kind) else _intake_text(name)
+
+
+INTAKE_KEYS: dict[str, Reader] = {
+    "name": stage_name,
+    "from": _text("drops"),
+    "into": queue,
+    **{
+        name: _intake_option(name, kind, said) for name, (kind, said) in rows(IntakeOptions).items()
+    },
+}
 PIPELINE_KEYS: dict[str, Reader] = {
     "name": _text("serif"),
     "root": _text("queues"),
@@ -503,6 +544,7 @@ TABLES: dict[str, Keys] = {
     "host": HOST_KEYS,
     "hosts": {**HOST_KEYS, "drivers": _drivers_by_stage},
     "slurm": SLURM_KEYS,
+    "intake": INTAKE_KEYS,
 }
 
 

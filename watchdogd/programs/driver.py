@@ -84,6 +84,10 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
         from watchdogd.programs.broker import deal
 
         return deal(order, board, _say)
+    if stage.intake is not None:
+        from watchdogd.programs.intake import take
+
+        return take(order, stage.intake, board, _say)
     if processor is not None and options.max_memory:
         # What it shares with the others is not of its making.
         largest = options.max_memory + resident_memory()

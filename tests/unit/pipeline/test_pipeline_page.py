@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from queuedriver.intake.options import IntakeOptions
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Slurm, Stage
 from watchdogd.pipeline.read import ROOT, parse
 from watchdogd.pipeline.schema import (
     HOST_KEYS,
+    INTAKE_KEYS,
     PIPELINE_KEYS,
     SHARED_KEYS,
     SLURM_KEYS,
@@ -45,6 +47,7 @@ def rows(section: str) -> dict[str, tuple[bool, str]]:
         ("[[stage]]", STAGE_KEYS.keys()),
         ("[host]", HOST_KEYS.keys()),
         ("[slurm]", SLURM_KEYS.keys()),
+        ("[[intake]]", INTAKE_KEYS.keys()),
     ],
 )
 def test_every_key_has_its_row(section: str, keys: set[str]) -> None:
@@ -67,6 +70,7 @@ PIPELINE = Pipeline(name="", file="", root=ROOT, stages=())
         ("[[stage]]", STAGE_KEYS, STAGE),
         ("[host]", HOST_KEYS, Host()),
         ("[slurm]", SLURM_KEYS, Slurm()),
+        ("[[intake]]", INTAKE_KEYS, IntakeOptions()),
     ],
 )
 def test_every_default_is_as_the_page_says(
@@ -91,4 +95,6 @@ def test_the_examples_of_the_page_are_pipelines() -> None:
     slurm, stage = (re.sub("^   ", "", one, flags=re.M) for one in blocks[2:4])
     parse(whole + slurm, "p.toml", "/p.toml")
     parse(whole.replace("{docid}.xml", "{docid}.ready") + slurm + stage, "p.toml", "/p.toml")
-    assert len(blocks) == 5
+    intake = re.sub("^   ", "", blocks[4], flags=re.M)
+    parse(whole + intake, "p.toml", "/p.toml")
+    assert len(blocks) == 6
