@@ -43,26 +43,12 @@ _TIME_TO_TELL = 1.5
 _LOOKS = 2
 
 
-class Streak(msgspec.Struct, frozen=True):
-    """How many documents failed in a row, and for which cause."""
-
-    key: str = ""
-    failures: int = 0
-
-    def after(self, key: str) -> "Streak":
-        """Return the streak with one more failure."""
-        return Streak(key, self.failures + 1 if key == self.key else 1)
-
-
-NO_STREAK = Streak()
-
-
-def in_a_row(own: Streak, peers: Iterable[Registration]) -> int:
+def in_a_row(own: Registration, peers: Iterable[Registration]) -> int:
     """Return how many documents of the stage failed in a row for the cause of our own streak. Those
     of other drivers do not count while one of them fails for another cause."""
-    if any(one.streak and one.streak_of != own.key for one in peers):
-        return own.failures
-    return own.failures + sum(one.streak for one in peers)
+    if any(one.streak and one.streak_of != own.streak_of for one in peers):
+        return own.streak
+    return own.streak + sum(one.streak for one in peers)
 
 
 def has_worked(before: Mapping[str, Registration], peers: Iterable[Registration]) -> bool:
@@ -101,8 +87,7 @@ class Breaker:
     ) -> None:
         # Why nothing is claimed but for trials; None while all is well.
         self.trip: Trip | None = None
-        self.streak = NO_STREAK
-        # Those who say it to the other drivers.
+        # Those who say to the other drivers how many documents failed in a row, and of what.
         self.beats: Sequence[Heartbeat] = ()
         # When to try a document.
         self.trial_at = 0.0
@@ -136,8 +121,8 @@ class Breaker:
 
     def worked(self) -> None:
         """Note that documents were done."""
-        if self.streak.failures:
-            self._say(NO_STREAK)
+        if self._own.streak:
+            self._say()
         if self.trip is not None:
             for queue in self._queues:
                 if queue.private.remove(names.BREAKER):
@@ -152,15 +137,16 @@ class Breaker:
         for one in self._queues:
             one.note_handed_over()
         self._failed = queue, failure
-        self._say(self.streak.after(encodable(cause_key(failure))))
+        own, key = self._own, encodable(cause_key(failure))
+        self._say(key, own.streak + 1 if key == own.streak_of else 1)
         drivers = len(self._drivers(anew=True))
         enough = max(self._fewest, self._after / drivers)
-        if self.holds or self.streak.failures < min(enough, self._after):
+        if self.holds or own.streak < min(enough, self._after):
             return
         if drivers > 1:
             self._tell()
         peers = self._peers()
-        if in_a_row(self.streak, peers) >= self._after:
+        if in_a_row(self._own, peers) >= self._after:
             self._before = {_life(one): one for one in peers}
             # Who is alone has nobody to wait for.
             self._looks = 0 if peers else _LOOKS - 1
@@ -179,11 +165,13 @@ class Breaker:
                     found[_life(said)] = said
         return found.values()
 
-    def _say(self, streak: Streak) -> None:
-        self.streak = streak
+    @property
+    def _own(self) -> Registration:
+        return self.beats[0].registration
+
+    def _say(self, key: str = "", failures: int = 0) -> None:
         for beats in self.beats:
-            beats.registration.streak = streak.failures
-            beats.registration.streak_of = streak.key
+            beats.registration.streak, beats.registration.streak_of = failures, key
 
     def _tell(self) -> None:
         """Let the others know at once."""
@@ -208,7 +196,7 @@ class Breaker:
             self._halt()
         elif found is None and self.trip is not None:
             # Somebody was successful, or has removed it by hand.
-            self._say(NO_STREAK)
+            self._say()
             self._tell()
             self._go_on()
 
@@ -216,9 +204,9 @@ class Breaker:
         """Stop the stage, unless another driver has had a success meanwhile; who has left may have
         been successful until then."""
         peers = self._peers()
-        failures = in_a_row(self.streak, peers)
+        failures = in_a_row(self._own, peers)
         if has_worked(self._before, peers):
-            self._say(NO_STREAK)
+            self._say()
             # Others may be making sure, too, and claim as little as we did.
             self._tell()
             self._fewest *= 2
@@ -236,7 +224,7 @@ class Breaker:
             return
         queue, failure = self._failed
         trip = Trip(
-            key=self.streak.key[:_MOST_MESSAGE],
+            key=self._own.streak_of[:_MOST_MESSAGE],
             cause=failure.cause,
             message=encodable(first_line(failure)[:_MOST_MESSAGE]),
             since=time.time(),

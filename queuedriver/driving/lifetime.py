@@ -90,13 +90,6 @@ def expected(took: Sequence[float], timeout: float | None, grace: float, *, firs
     return usual if timeout is None else min(usual, timeout)
 
 
-def documents_that_fit(left: float, each: float) -> int:
-    """Return how many documents are expected to be done in so many seconds, one by one."""
-    if left <= 0:
-        return 0
-    return int(min(left / each, REMEMBERED)) if each else REMEMBERED
-
-
 class TimeLeft:
     """What a driver knows of its documents, and when its time ends; instants are in seconds since
     the epoch, and arguments."""
@@ -125,7 +118,10 @@ class TimeLeft:
 
     def documents(self, now: float, starting: float = 0.0) -> int:
         """Return how many documents may be claimed at once; by whoever starts for so long first."""
-        return documents_that_fit(time_left(self.until, now) - starting, self._each)
+        left, each = time_left(self.until, now) - starting, self._each
+        if left <= 0:
+            return 0
+        return int(min(left / each, REMEMBERED)) if each else REMEMBERED
 
     def over(self, now: float, starting: float = 0.0) -> str:
         """Return why not even one may be claimed any more; "" while one may."""

@@ -251,7 +251,7 @@ class Loop:
         decision = plan(self.seen())
         if isinstance(decision, Quit):
             return decision
-        if isinstance(decision, Wait):
+        if decision is not None:
             self.pause(decision)
         return None
 

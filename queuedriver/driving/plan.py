@@ -74,10 +74,6 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     now: float = 0.0
 
 
-class Work(msgspec.Struct, frozen=True):
-    """Claim the candidate."""
-
-
 class Wait(msgspec.Struct, frozen=True):
     """Claim nothing for so long."""
 
@@ -96,12 +92,11 @@ class Quit(msgspec.Struct, frozen=True):
     exit_code: int = 0
 
 
-Decision = Work | Wait | Quit
-WORK = Work()
+Decision = Wait | Quit
 
 
-def plan(seen: Seen) -> Decision:
-    """Return what to do next."""
+def plan(seen: Seen) -> Decision | None:
+    """Return why and how long to wait, or to leave; None when there is something to claim."""
     if seen.leaving:
         too_early = seen.drain and seen.leaving == OUT_OF_TIME
         return Quit(seen.leaving, seen.leaving_why, exit_code=LATER if too_early else 0)
@@ -115,7 +110,7 @@ def plan(seen: Seen) -> Decision:
     if seen.candidate and seen.tripped:
         return _stopped(seen)
     if seen.candidate:
-        return _blocked(seen) if seen.full else WORK
+        return _blocked(seen) if seen.full else None
     passed = seen.passed
     if not passed.unfinished:
         return _empty(seen)

@@ -16,9 +16,7 @@ from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import identify
 from queuedriver.claims.outcomes import cause_key, from_exception
 from queuedriver.driving.breaker import (
-    NO_STREAK,
     Breaker,
-    Streak,
     has_worked,
     in_a_row,
     pause_after,
@@ -35,17 +33,18 @@ from queuedriver.options import Options
 from tests.openings import open_queue, registrations
 from tests.waiting import until
 
-BROKEN, OTHER = Streak("broken", 5), Streak("other", 5)
+BROKEN, OTHER = "broken", "other"
 
 
-def peer(streak: Streak = NO_STREAK, documents: int = 0) -> Registration:
+def peer(cause: str = "", documents: int = 0) -> Registration:
+    """What a driver says of itself whose last five documents failed of this."""
     return Registration(
         id="d",
         salt="5a17",
         identity=identify(os.getpid()),
         started_at=0.0,
-        streak=streak.failures,
-        streak_of=streak.key,
+        streak=5 if cause else 0,
+        streak_of=cause,
         counters=Counters(documents=documents),
     )
 
@@ -53,21 +52,13 @@ def peer(streak: Streak = NO_STREAK, documents: int = 0) -> Registration:
 # Pure
 
 
-def test_streak_is_of_one_cause() -> None:
-    streak = NO_STREAK
-    for key in ("one", "one", "one"):
-        streak = streak.after(key)
-    assert streak == Streak("one", 3)
-    assert streak.after("another") == Streak("another", 1)
-
-
 def test_drivers_count_together_what_fails_for_one_cause() -> None:
-    assert in_a_row(BROKEN, []) == 5
-    assert in_a_row(BROKEN, [peer(BROKEN), peer(), peer(BROKEN)]) == 15
+    assert in_a_row(peer(BROKEN), []) == 5
+    assert in_a_row(peer(BROKEN), [peer(BROKEN), peer(), peer(BROKEN)]) == 15
 
 
 def test_others_do_not_count_while_one_fails_for_another_cause() -> None:
-    assert in_a_row(BROKEN, [peer(BROKEN), peer(OTHER)]) == 5
+    assert in_a_row(peer(BROKEN), [peer(BROKEN), peer(OTHER)]) == 5
 
 
 def test_success_of_another_driver_since_is_a_success_of_the_stage() -> None:
@@ -172,6 +163,15 @@ class Suspicious:
 def two(tmp_path: Path) -> tuple[Suspicious, Suspicious]:
     queue = Queue.open(tmp_path / "in", create=True)
     return Suspicious(queue, "first"), Suspicious(queue, "last")
+
+
+def test_streak_is_of_one_cause(two: tuple[Suspicious, Suspicious]) -> None:
+    driver, said = two[0], two[0].beats.registration
+    driver.fails(3, at=0.0)
+    assert said.streak == 3
+    driver.breaker.charged(driver.queue, failure_of(ValueError("another")))
+    assert said.streak == 1
+    assert "another" in said.streak_of
 
 
 def test_driver_that_looks_too_early_waits_for_what_another_has_found_out(

@@ -20,12 +20,10 @@ from queuedriver.driving.plan import (
     SHORTEST_NAP,
     SHORTEST_POLL,
     SHORTEST_TROUBLE,
-    WORK,
     Decision,
     Quit,
     Seen,
     Wait,
-    Work,
     is_time_to_watch,
     plan,
 )
@@ -39,10 +37,10 @@ ONE, TWO = Pass(working=1), Pass(working=2)
     ("seen", "decision"),
     [
         # There is work.
-        (Seen(candidate=True), WORK),
-        (Seen(candidate=True, passed=Pass(ready=9), done=True, drain=True), WORK),
-        (Seen(candidate=True, empty_for=9.0, done=True), WORK),
-        (Seen(candidate=True, passed=Pass(later=1), drain=True), WORK),
+        (Seen(candidate=True), None),
+        (Seen(candidate=True, passed=Pass(ready=9), done=True, drain=True), None),
+        (Seen(candidate=True, empty_for=9.0, done=True), None),
+        (Seen(candidate=True, passed=Pass(later=1), drain=True), None),
         # There is work, and no room.
         (Seen(candidate=True, full="out is full"), Wait(SHORTEST_BLOCK, "out is full", "blocked")),
         (
@@ -142,16 +140,16 @@ ONE, TWO = Pass(working=1), Pass(working=2)
         ),
     ],
 )
-def test_each_rule_decides_what_it_says(seen: Seen, decision: Decision) -> None:
+def test_each_rule_decides_what_it_says(seen: Seen, decision: Decision | None) -> None:
     assert plan(seen) == decision
 
 
 # From the first to the last: what speaks against all that comes after it.
-_RANKS: list[tuple[dict[str, Any], type[Decision]]] = [
+_RANKS: list[tuple[dict[str, Any], type[Decision | None]]] = [
     ({"leaving": "quit"}, Quit),
     ({"trouble": "no space"}, Wait),
     ({"paused": True}, Wait),
-    ({"candidate": True}, Work),
+    ({"candidate": True}, type(None)),
     ({"done": True, "drain": True, "empty_for": 9.0}, Quit),
 ]
 
@@ -220,7 +218,7 @@ def test_no_wait_is_for_nothing_nor_for_ever(seen: Seen) -> None:
 
 @given(seens)
 def test_nothing_is_claimed_but_a_candidate_and_never_while_told_not_to(seen: Seen) -> None:
-    if plan(seen) == WORK:
+    if plan(seen) is None:
         assert seen.candidate
         assert not any((seen.leaving, seen.paused, seen.trouble, seen.full))
 
