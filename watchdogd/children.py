@@ -263,7 +263,8 @@ class Children:
         count = 0
         with suppress(ChildProcessError):
             while (found := os.waitid(os.P_ALL, 0, _ENDED | os.WNOWAIT)) is not None:
-                pid, how = found.si_pid, _exit_of(found)
+                pid, status = found.si_pid, found.si_status
+                how = Exit(status) if found.si_code == os.CLD_EXITED else Exit(signal=status)
                 if (child := self._own.pop(pid, None)) is not None:
                     # What it leaves of its group ends with it. Until it is reaped, the group's
                     # number is nobody else's.
@@ -381,12 +382,6 @@ def marked(
             environ = one.environ()
             if environ.get(LIFE, "").startswith(begins):
                 yield one, environ
-
-
-def _exit_of(found: os.waitid_result) -> Exit:
-    if found.si_code == os.CLD_EXITED:
-        return Exit(code=found.si_status)
-    return Exit(signal=found.si_status)
 
 
 def _is_ours(pid: int) -> bool:

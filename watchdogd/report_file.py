@@ -31,13 +31,15 @@ def save(report: HostReport) -> None:
     a full disk has room for it, and takes the place of the last in one moment."""
     path, aside = (os.path.join(report.local, name) for name in (_FILE, f".{_FILE}"))
     data = encode(report)
-    with open_fd(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)) as fd:
-        write_all(fd, data.ljust(-(-len(data) // _ROOM) * _ROOM))
-        os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
-    exchange = getattr(libc(), "renameat2", None)
-    # The first one has nothing to change places with; and some systems cannot do it.
-    if exchange is None or exchange(_HERE, aside, _HERE, path, _EXCHANGE):
-        os.replace(aside, path)
+    # On a full disk, or one that fails, people know less; the drivers do not mind.
+    with contextlib.suppress(OSError):
+        with open_fd(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)) as fd:
+            write_all(fd, data.ljust(-(-len(data) // _ROOM) * _ROOM))
+            os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
+        exchange = getattr(libc(), "renameat2", None)
+        # The first one has nothing to change places with; and some systems cannot do it.
+        if exchange is None or exchange(_HERE, aside, _HERE, path, _EXCHANGE):
+            os.replace(aside, path)
 
 
 def read_saved(local: str) -> bytes:

@@ -8,7 +8,7 @@ or by the split.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -263,25 +263,21 @@ def _bounds(pipeline: Pipeline, memory: int, cpus: float) -> tuple[list[_Bound],
     return bounds, words
 
 
-def _refusals(bound: _Bound, least: Mapping[str, int]) -> list[str]:
+def _refusals(bound: _Bound, least: Mapping[str, int]) -> Iterator[str]:
     taken = {stage: bound.taken(stage, drivers) for stage, drivers in least.items()}
-    found = []
-    for stage, amount in taken.items():
-        if bound.exceeded(amount) and least[stage] == 1:
+    too_much = {stage: amount for stage, amount in taken.items() if bound.exceeded(amount)}
+    for stage, amount in too_much.items():
+        if least[stage] == 1:
             of = f"one driver of stage {stage} needs {bound.words(amount)}"
-            found.append(bound.refusal(of, "give it no drivers on this host"))
-        elif bound.exceeded(amount):
-            of = f"the drivers of stage {stage} need {bound.words(amount)}"
-            found.append(
-                bound.refusal(f"{of}: {bound.bill(stage, least[stage])}", "lower its drivers")
-            )
+            yield bound.refusal(of, "give it no drivers on this host")
+        else:
+            bill = bound.bill(stage, least[stage])
+            of = f"the drivers of stage {stage} need {bound.words(amount)}: {bill}"
+            yield bound.refusal(of, "lower its drivers")
     amount = sum(taken.values())
-    if not found and bound.exceeded(amount):
+    if not too_much and bound.exceeded(amount):
         bills = ", ".join(bound.bill(stage, least[stage]) for stage in least if taken[stage])
-        found.append(
-            bound.refusal(f"the drivers need {bound.words(amount)}: {bills}", "lower drivers")
-        )
-    return found
+        yield bound.refusal(f"the drivers need {bound.words(amount)}: {bills}", "lower drivers")
 
 
 # What the file says

@@ -27,7 +27,6 @@ import os
 import select
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -297,15 +296,10 @@ class Supervisor:
         self._notifier.beat()
         self._notifier.status(in_a_line(self))
         self.beat += 1
-        self._save(host_report(self, now))
+        save(host_report(self, now))
         pids = [slot.run.child.pid for slot in self.stages.slots if slot.run is not None]
         self.helper.ask(Errands(report=True, drivers=tuple(filter(None, pids))))
         return now + every * (1 + _MORE_OR_LESS)
-
-    def _save(self, report: HostReport) -> None:
-        # On a full disk, or one that fails, people know less; the drivers do not mind.
-        with suppress(OSError):
-            save(report)
 
     # The end
 
@@ -324,6 +318,6 @@ class Supervisor:
         self._farewell(last_word(self, words))
 
     def _farewell(self, report: HostReport, recover: tuple[str, ...] = ()) -> None:
-        self._save(replace(report, beat=self.beat + 1))
+        save(replace(report, beat=self.beat + 1))
         self.helper.ask(Errands(report=True, recover=recover, look=True, farewell=True))
         self.helper.listen_to_the_end(LAST_LOOK)

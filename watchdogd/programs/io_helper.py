@@ -93,8 +93,6 @@ class IoHelper:
         self._meter = Meter()
         self._history = Writer(brief.host)
         self._reader = PipelineReader(brief.host, brief.drivers)
-        # Why the history could not be written when that was tried last.
-        self._unwritten = ""
         # The report as it was published last.
         self._published = b""
         # None while a look could not read them.
@@ -242,13 +240,9 @@ class IoHelper:
             report = decode_report(document)
             with self._control_directory() as directory:
                 self._history.write(directory, samples(report, seen), now, report.started_at)
-            self._unwritten = ""
         except (OSError, Alien) as error:
             # On a full disk people know less; the drivers do not mind, and it is no trouble.
-            words = f"what the stages do cannot be written down: {error}"
-            if words != self._unwritten:
-                self._unwritten = words
-                self._watchdog.note(words)
+            self._watchdog.note(f"what the stages do cannot be written down: {error}")
 
     def _recover(self, queue: str) -> None:
         recovered = self._recovery.recover(queue, self.pipeline.path(queue))
