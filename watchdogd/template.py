@@ -70,7 +70,7 @@ class Template:
         # The driver that it forks now, and the number of that order: the answer has it, too.
         self._forking: Child | None = None
         self._serial = 0
-        self._is_leaving = False
+        self.is_leaving = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             # The last word is for people who list processes.
@@ -96,7 +96,7 @@ class Template:
     def is_usable(self) -> bool:
         """Return whether it forks, or will."""
         is_there = self.child.exit is None and self._control is not None
-        return is_there and self.child.rung == "run" and not self._is_leaving
+        return is_there and self.child.rung == "run" and not self.is_leaving
 
     @property
     def is_free(self) -> bool:
@@ -181,7 +181,7 @@ class Template:
     def leave(self, now: float) -> None:
         """Have it leave; drivers stay, and one that it forks now may still come: nobody else would
         know of it."""
-        is_well, self._is_leaving = self.is_usable, True
+        is_well, self.is_leaving = self.is_usable, True
         if is_well and self.ready_at:
             self.child.ask("run", "not needed", now, CLEANING_TAKES)
         elif is_well:
@@ -220,9 +220,8 @@ class Templates:
     def __init__(self, load: Load | None, local: str, children: Children) -> None:
         # What one would be told now; None: drivers begin anew.
         self.load = load
-        self.template: Template | None = None
-        # Told to leave, and not gone yet.
-        self._former: list[Template] = []
+        # Those that have not gone yet, the latest last.
+        self._all: list[Template] = []
         # What is remembered of those that ended by themselves.
         self._past = Past()
         self._local = local
@@ -234,8 +233,9 @@ class Templates:
         return [fd for one in self._all for fd in one.fds]
 
     @property
-    def _all(self) -> list[Template]:
-        return [*self._former, *([self.template] if self.template else [])]
+    def template(self) -> Template | None:
+        """Return the one that was not told to leave."""
+        return next((one for one in self._all if not one.is_leaving), None)
 
     @property
     def shared(self) -> int:
@@ -250,7 +250,7 @@ class Templates:
     @property
     def settled(self) -> bool:
         """Return whether nothing is loaded any more, but for what not even SIGKILL ends."""
-        return self.template is None and all(one.child.rung == "stuck" for one in self._former)
+        return all(one.child.rung == "stuck" for one in self._all)
 
     def receive(self, now: float) -> None:
         """Take in what the templates have said."""
@@ -260,16 +260,16 @@ class Templates:
     def tend(self, stage: Stage, now: float, *, needed: bool, again: bool) -> float:
         """Let a template go that is not needed, not what it would be now, or of no use; with
         `again`, load anew one that has ended by itself. Return when to come back."""
-        self._former = [one for one in self._former if not one.has_ended]
+        self._all = [one for one in self._all if not (one.is_leaving and one.has_ended)]
         due = math.inf
         if (template := self.template) is not None:
             due = template.tend(stage.startup_timeout, now)
             if not needed or template.load != self.load:
-                self.leave(now)
+                template.leave(now)
                 self._past = Past()
             elif template.has_ended or template.child.rung == "stuck":
                 self._past = remember(self._past, template.life(now), stage, 0.0)
-                self.leave(now)
+                template.leave(now)
         if again and self.load is not None and self.template is None:
             if now < self._past.not_before:
                 return self._past.not_before
@@ -281,21 +281,15 @@ class Templates:
         loads, or forks another. If there is none, it begins to load."""
         one = self.template
         if self.load is not None and (one is None or (one.ready_at and not one.is_usable)):
+            if one is not None:
+                one.leave(now)
             self._begin(self.load, stage, now)
         return one if one is not None and (one.is_free or one.has_failed) else None
 
     def _begin(self, load: Load, stage: Stage, now: float) -> None:
-        self.leave(now)
         path = log_path(self._local, load_name(stage.name))
         with open_fd(open_log(path, stage.log_size, stage.log_keep)) as log:
-            self.template = Template(load, self._children, now, log)
-
-    def leave(self, now: float) -> None:
-        """Let what is loaded go; drivers stay."""
-        if self.template is not None:
-            self.template.leave(now)
-            self._former.append(self.template)
-            self.template = None
+            self._all.append(Template(load, self._children, now, log))
 
 
 def _fail(child: Child, words: str, code: int) -> Child:
