@@ -162,10 +162,9 @@ class Children:
     """All processes of this watchdog, and what they leave running."""
 
     def __init__(self) -> None:
-        self._own: dict[int, Child] = {}
-        self._adopted: list[Child] = []
-        # Forks that were asked for; and, while there are any, who was reaped and is not known yet.
-        self._coming: list[Child] = []
+        # Those that had not ended when they were last reaped, and forks that are still to come; and
+        # while there are such, who was reaped and is not known yet.
+        self._all: list[Child] = []
         self._strangers: dict[int, Exit] = {}
         # When orphans are looked for next, and how long after the look before.
         self._look_at = math.inf
@@ -203,7 +202,7 @@ class Children:
         finally:
             for fd in opened:
                 os.close(fd)
-        child = self._own[pid] = Child(pid, life)
+        self._all.append(child := Child(pid, life))
         return child
 
     def adopt(self, pid: int, ticks: int) -> Child | None:
@@ -216,24 +215,21 @@ class Children:
         if process_ticks(pid) != ticks:
             os.close(child.pidfd)
             return None
-        self._adopted.append(child)
+        self._all.append(child)
         return child
 
     def expect(self, parent: Child) -> Child:
         """Return the child that a fork of this one will be, which has to take on its life. Its
         owner says that it `came`, or sets its `exit`."""
         child = Child(life=_new_life(), born_with=parent.life)
-        self._coming.append(child)
+        self._all.append(child)
         return child
 
     def came(self, child: Child, pid: int) -> None:
         """Say which process, a child of ours, an expected fork is. It may have ended by now, and
         been reaped among strangers."""
-        self._coming.remove(child)
         child.pid = pid
-        if _is_ours(pid):
-            self._own[pid] = child
-        else:
+        if not _is_ours(pid):
             child.exit = self._strangers.pop(pid, Exit())
         child.ask(child.rung, child.why, child.asked_at, child.due_at - child.asked_at)
 
@@ -242,54 +238,47 @@ class Children:
     @property
     def running(self) -> list[Child]:
         """Return those that were started here, or came as forks, and are not reaped."""
-        return [*self._own.values()]
+        return [one for one in self._all if one.pid and one.pidfd < 0 and one.exit is None]
 
     @property
     def fds(self) -> list[int]:
         """Return what to poll: readable when an adopted child has ended. Else SIGCHLD tells."""
-        return [child.pidfd for child in self._adopted]
+        return [child.pidfd for child in self._all if child.pidfd >= 0]
 
     def reap(self, now: float) -> bool:
         """Write down how children have ended; return whether any has."""
-        ended = self._reap_own() + self._reap_adopted()
-        self._coming = [child for child in self._coming if child.exit is None]
-        if not self._coming:
+        there = [child for child in self._all if child.exit is None]
+        self._reap_own()
+        for child in there:
+            if child.pidfd >= 0 and is_readable(child.pidfd):
+                os.close(child.pidfd)
+                child.exit = Exit()
+        self._all = [child for child in there if child.exit is None]
+        if all(child.pid for child in self._all):
             self._strangers.clear()
-        if ended:
+        if has_ended := len(self._all) < len(there):
             self._look_at, self._pause = now, _LOOK_AGAIN
-        return bool(ended)
+        return has_ended
 
-    def _reap_own(self) -> int:
-        count = 0
+    def _reap_own(self) -> None:
+        own = {child.pid: child for child in self.running}
         with suppress(ChildProcessError):
             while (found := os.waitid(os.P_ALL, 0, _ENDED | os.WNOWAIT)) is not None:
                 pid, status = found.si_pid, found.si_status
                 how = Exit(status) if found.si_code == os.CLD_EXITED else Exit(signal=status)
-                if (child := self._own.pop(pid, None)) is not None:
+                if pid in own:
                     # What it leaves of its group ends with it. Until it is reaped, the group's
                     # number is nobody else's.
                     with suppress(ProcessLookupError, PermissionError):
                         os.killpg(pid, signal.SIGKILL)
-                    child.exit = how
-                    count += 1
-                elif self._coming:
+                    own[pid].exit = how
+                else:
                     self._strangers[pid] = how
                 os.waitid(os.P_PID, pid, _ENDED)
-            return count
+            return
         # There is no child at all any more: whoever started us ignores SIGCHLD.
-        for child in self._own.values():
+        for child in self.running:
             child.exit = Exit()
-        count += len(self._own)
-        self._own.clear()
-        return count
-
-    def _reap_adopted(self) -> int:
-        ended = [child for child in self._adopted if is_readable(child.pidfd)]
-        for child in ended:
-            self._adopted.remove(child)
-            os.close(child.pidfd)
-            child.exit = Exit()
-        return len(ended)
 
     def tend(self, now: float) -> float:
         """Put those on the next rung whose time on theirs is over, and end orphans; return when to
@@ -299,7 +288,7 @@ class Children:
             self._look_at = now + self._pause if self._pause < _LONGEST_PAUSE else math.inf
             self._pause *= 2
         due = self._look_at
-        for child in (*self._own.values(), *self._adopted, *self._coming):
+        for child in self._all:
             if now >= child.due_at:
                 child.climb(now)
             due = min(due, child.due_at)
@@ -342,10 +331,10 @@ class Children:
         """Kill those whose life has ended; return how many there were."""
         import psutil
 
-        there = (*self._own.values(), *self._coming)
+        there = [child for child in self._all if child.exit is None]
         living = {life for child in there for life in (child.life, child.born_with)}
         count = 0
-        for one, environ in marked(begin_of_lives(), self._own):
+        for one, environ in marked(begin_of_lives(), {child.pid for child in there}):
             if environ[LIFE] not in living:
                 # psutil signals no other process that has its number by now.
                 with suppress(psutil.NoSuchProcess, psutil.AccessDenied):

@@ -303,7 +303,7 @@ def fork(children: Children, code: int | None) -> int:
     """A child of ours that the registry has not started; it ends with a code, or waits."""
     words = SLEEP if code is None else f"raise SystemExit({code})"
     started = run(children, words)
-    del children._own[started.pid]
+    children._all.remove(started)
     return started.pid
 
 
