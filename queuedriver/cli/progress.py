@@ -2,10 +2,10 @@
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Self
 
+from queuedriver.claims.liveness import Observer
 from queuedriver.cli import say
 from queuedriver.cli.render import escape_name, redraw
 from queuedriver.driving.driver import Driver, Progress
@@ -13,14 +13,13 @@ from queuedriver.driving.limits import QUIT_FILE
 from queuedriver.errors import QueueError
 from queuedriver.format.units import format_count, format_duration, format_rate
 from queuedriver.operating.queue import Queue
+from queuedriver.operating.queue_view import overview
 
 # How soon a Ctrl-C is answered.
 _TURN = 0.2
 # How often what is left is counted: at most so many seconds apart, and a twentieth of the time.
 _COUNT_EVERY = 1.0
 _COUNT_SHARE = 20
-# The rate, and so the ETA, is that of the last so many counts.
-_WINDOW = 60
 
 
 class Narrator:
@@ -29,8 +28,7 @@ class Narrator:
     def __init__(self, driver: Driver, inputs: Sequence[str]) -> None:
         self._driver = driver
         self._inputs = inputs
-        # When it was counted what is left, and how much that was.
-        self._counts: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        self._observer = Observer()
         self._count_at = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="narrator", daemon=True)
@@ -61,35 +59,32 @@ class Narrator:
                 redraw(self._line(progress))
 
     def _line(self, progress: Progress) -> str:
-        left = self._count()
         words = [f"{progress.counters.documents:,} done"]
         if progress.counters.discarded:
             words.append(f"{progress.counters.discarded:,} discarded")
-        if left is not None:
-            words.append(f"{left:,} left")
-            if pace := self._pace():
-                words.append(f"{format_rate(pace)}, ETA {format_duration(left / pace)}")
+        words += self._left()
         if progress.why and progress.state != "busy":
             words.append(escape_name(progress.why))
         return ", ".join(words)
 
-    def _count(self) -> int | None:
-        """Count the documents that are left in the inputs, whoever takes them."""
+    def _left(self) -> list[str]:
+        """Return how many documents are left in the inputs, whoever takes them, and when they will
+        be done at the pace of all drivers, as `status` knows it."""
         started = time.monotonic()
-        left = 0
+        left, rates = 0, dict[str, float]()
         try:
             for path in self._inputs:
                 with Queue.open(path) as queue:
-                    left += queue.listing(time.time()).unfinished
+                    seen = overview(queue, self._observer)
+                left += seen.counts.unfinished
+                # Who takes from several of them is one.
+                rates |= {one.id: one.rate for one in seen.living}
         except (OSError, QueueError):
             # The driver says what is wrong with its queues.
-            return None
+            return []
         now = time.monotonic()
         self._count_at = now + max(_COUNT_EVERY, (now - started) * _COUNT_SHARE)
-        self._counts.append((now, left))
-        return left
-
-    def _pace(self) -> float:
-        """Return how many documents leave the inputs in a second, of late; 0 when none does."""
-        (first_at, first), (last_at, last) = self._counts[0], self._counts[-1]
-        return max(0.0, first - last) / (last_at - first_at) if last_at > first_at else 0.0
+        words = [f"{left:,} left"]
+        if pace := sum(rates.values()):
+            words.append(f"{format_rate(pace)}, ETA {format_duration(left / pace)}")
+        return words

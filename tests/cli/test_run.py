@@ -557,6 +557,15 @@ def test_draining_shows_how_far_it_is(place: Path) -> None:
         assert process.wait(PATIENCE) == 0
 
 
+def test_draining_shows_the_pace_of_all_drivers_and_when_all_is_done(place: Path) -> None:
+    submit(place / "in", *(f"d{number}" for number in range(40)))
+    line = ["run", "in", "--command", "sleep 0.2", "--to", "out", "--drain"]
+    with on_terminal(*line, cwd=place) as (process, terminal):
+        read_until(terminal, r"[0-9]+ done, [0-9]+ left, [0-9.]+/s, ETA [0-9]")
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+
+
 def test_quiet_means_quiet_on_a_terminal_too(place: Path) -> None:
     submit(place / "in", "a")
     with on_terminal(
