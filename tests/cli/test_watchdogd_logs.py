@@ -64,6 +64,20 @@ def test_each_line_is_there_for_programs(file: Path, logs: Path) -> None:
     assert json.loads(line) == known
 
 
+def test_what_the_elements_of_slurm_print_is_shown_as_of_a_host_that_is_called_so(
+    file: Path, logs: Path
+) -> None:
+    write(logs / "parse-1.log", "ready")
+    elements = file.parent / "queues/.watchdogd/logs/slurm"
+    elements.mkdir(parents=True)
+    write(elements / "2_10.log", "no such file: watchdogd")
+    write(elements / "2_1.log", "2_1 leaves: nothing to do")
+    said = "2_1@slurm | 2_1 leaves: nothing to do\n2_10@slurm | no such file: watchdogd\n"
+    assert shown(file).out == f"parse-1@rose | ready\n{said}"
+    assert shown(file, "parse").out == "parse-1@rose | ready\n"
+    assert "2_10 | no such file: watchdogd\n" in shown(file, "--host", "slurm").out
+
+
 def test_what_loads_for_a_stage_has_its_log_shown_with_it(file: Path, logs: Path) -> None:
     write(logs / "parse-load.log", "no module 'parse'")
     write(logs / "parse-1.log", "ready")

@@ -14,7 +14,6 @@ from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.pipeline_argument import Target, check_host, choose, targets
-from watchdogd.driver_ids import load_name, short_name
 from watchdogd.operators.log_files import LOG, READ, listed, places_of
 
 _FOLLOW_EVERY = 0.25
@@ -29,8 +28,8 @@ _MOST = 16 << 20
 _MAX_KEPT = 1000
 
 
-# A host, a stage of its, and a slot of that; 0 is what loads for all of them.
-Whose = tuple[str, str, int]
+# A host, a stage of its, a slot of that (0 is what loads for all of them), and the name of the log.
+Whose = tuple[str, str, int, str]
 
 
 def logs(
@@ -45,7 +44,8 @@ def logs(
 ) -> None:
     """Show what drivers print.
 
-    Those of other hosts are copies that their watchdogs make every few seconds.
+    Those of other hosts are copies that their watchdogs make every few seconds. What the watchdogs
+    of Slurm's elements print themselves is shown as of the host slurm.
     """
     if lines < 0:
         raise BadArgument(f"-n {lines}: how many lines cannot be less than none")
@@ -94,11 +94,11 @@ class _Shown:
                 log = LOG.fullmatch(name)
                 if log is None or not self._wanted(log["stage"], log["driver"], host):
                     continue
-                whose = (host, log["stage"], int(log["slot"] or 0))
+                whose = (host, log["stage"] or "", int(log["slot"] or 0), log["driver"])
                 if whose not in self.tails:
                     self.tails[whose] = Tail(os.path.join(path, name))
 
-    def _wanted(self, stage: str, driver: str, host: str) -> bool:
+    def _wanted(self, stage: str | None, driver: str, host: str) -> bool:
         return not self._targets or any(
             one.host in ("", host)
             and driver == (one.driver or driver)
@@ -120,8 +120,7 @@ class _Shown:
                 self.find()
 
     def print(self, whose: Whose, lines: Iterable[bytes]) -> None:
-        host, stage, slot = whose
-        driver = short_name(stage, slot) if slot else load_name(stage)
+        host, *_, driver = whose
         # Names of files that others may have made, as any line may be.
         name = escape_name(f"{driver}@{host}" if len(self._places) > 1 else driver)
         prefix = "" if self._alone else f"{name} | "

@@ -12,8 +12,9 @@ from watchdogd import control
 from watchdogd.driver_ids import LOGS, local_directory
 from watchdogd.operators.hosts import Chosen
 
-# What loads for all drivers of a stage has a log, too.
-LOG = re.compile(r"(?P<driver>(?P<stage>.+)-(?:(?P<slot>[0-9]+)|load))\.log")
+# What loads for all drivers of a stage has a log, too; and so has each element of Slurm's, of which
+# what its watchdog prints is kept beside the copies, as if it were of a host.
+LOG = re.compile(r"(?P<driver>(?P<stage>.+)-(?:(?P<slot>[0-9]+)|load)|[0-9]+_[0-9]+)\.log")
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # Bytes that are read at once.
 WINDOW = 64 << 10
