@@ -17,6 +17,11 @@ CAMPAIGN = {
     "all pairs of kills": "tests.simulation --exhaustive 2 --kinds crash",
     "chaos of 20,000 documents": "tests.crash.chaos --documents 20000 --drivers 8 --minutes 7 "
     "--kills 1000 --every 0.2 --seed 7",
+    "200 intakes killed": "tests.crash.intakes --drops 10000 --kills 200 --seed 11",
+    "200 intakes killed, two file systems": "tests.crash.intakes --drops 10000 --kills 200 "
+    "--seed 12 --elsewhere /dev/shm",
+    "200 intakes killed, a folder that stays": "tests.crash.intakes --drops 10000 --kills 200 "
+    "--seed 13 --leave",
     "500 drivers of a watchdog": "tests.crash.crowd --stages 20 --each 25",
     "a million frames": "tests.fuzz frames --runs 1200 --seed 9",
     "files of strangers": "tests.fuzz all --minutes 10 --seed 9",
