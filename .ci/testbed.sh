@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs what the tests with machines or a Slurm of their own need (tests/testbed/), those of
-# workers in other languages, and those of programs with which people drop files, where that may be done: root, apt, and a run that is nobody's desk
+# workers in other languages, of programs with which people drop files, and of alerts (promtool),
+# where that may be done: root, apt, and a run that is nobody's desk
 # (CI=true). Elsewhere those tests skip, and say what is missing. Never fails.
-packages="libzmq3-dev rsync openssh-client openssh-sftp-server curl"
+packages="libzmq3-dev rsync openssh-client openssh-sftp-server curl prometheus"
 guests="user-mode-linux uml-utilities nfs-kernel-server nfs-common kmod iproute2 e2fsprogs dmsetup"
 slurm="iproute2 munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins"
 

@@ -40,6 +40,7 @@ HUNG = "hung"
 MEMORY = "memory"
 START_UP = "start-up"
 LATE = "it did not leave"
+OUTPUT_FULL = "its outputs take no more"
 SENTENCES = {
     HUNG: "its document was past its hard limit",
     MEMORY: "it used too much memory",
@@ -70,7 +71,7 @@ _STATES = {
     "starting": ("starting", ""),
     "ready": ("ready", ""),
     "busy": ("busy", ""),
-    "blocked": ("ready", "its outputs take no more"),
+    "blocked": ("ready", OUTPUT_FULL),
     "tripped": ("tripped", "its stage has stopped itself"),
     "waiting-fs": ("waiting-fs", "it waits for the file system"),
 }

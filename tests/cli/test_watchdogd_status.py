@@ -494,7 +494,7 @@ COSTLY = {
     *("pydantic", "rich", "typer", "watchdog", "queuedriver.processors.command"),
 }
 # A quarter of these are the standard library's that msgspec wants.
-MOST_MODULES = 178
+MOST_MODULES = 179
 
 
 def test_status_imports_no_more_than_it_needs(file: Path) -> None:

@@ -287,6 +287,27 @@ def test_history_that_cannot_be_written_is_said_and_is_no_trouble(watch: Watch) 
     assert not watch.next().trouble
 
 
+def test_metrics_are_a_file_for_as_long_as_the_watchdog_is_there(watch: Watch) -> None:
+    file = watch.place / "p.prom"
+    watch.pipeline = msgspec.structs.replace(watch.pipeline, metrics=str(file))
+    watch.open()
+    watch.start().until(well, "seen")
+    until(file.exists, "the file of metrics")
+    watch.helper.ask(Errands(farewell=True))
+    watch.hear(1, lambda one: one.farewell)
+    assert not [*watch.place.glob("p.prom*")]
+
+
+def test_metrics_that_cannot_be_written_are_said_and_are_no_trouble(watch: Watch) -> None:
+    file = watch.place / "nowhere" / "p.prom"
+    watch.pipeline = msgspec.structs.replace(watch.pipeline, metrics=str(file))
+    watch.open()
+    watch.start()
+    heard = watch.hear(1, lambda one: bool(one.note))
+    assert f"{file} cannot be written" in "".join(one.note for one in heard)
+    assert not watch.next().trouble
+
+
 def test_two_watchdogs_of_one_name_are_told_of_each_other(watch: Watch, tmp_path: Path) -> None:
     watch.start().until(well, "seen")
     reports = []

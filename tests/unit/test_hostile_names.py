@@ -255,7 +255,15 @@ def test_every_command_of_watchdogd_shows_names_safely(
 ) -> None:
     call = shell.watchdogd
     show_slurm(pipeline, shell, slurm)
-    for words in (["status"], ["status", "--json"], ["top"], ["check"], ["logs"], ["unit"]):
+    for words in (
+        ["status"],
+        ["status", "--json"],
+        ["top"],
+        ["check"],
+        ["logs"],
+        ["unit"],
+        ["metrics"],
+    ):
         call(*words, "-p", pipeline)
     for name in (*NASTY, f"parse-1@{NASTY[0]}"):
         call("trace", name, "-p", pipeline)
@@ -270,6 +278,7 @@ def test_every_command_of_watchdogd_shows_names_safely(
         call("restart", "parse", "--host", name, "-p", pipeline)
         call("logs", "--host", name, "-p", pipeline)
         call("unit", "--host", name, "-p", pipeline)
+        call("metrics", "--host", name, "-p", pipeline)
         call("unit", "--user", name, "-p", pipeline)
         call("run", pipeline, "--host", name + "\n")
         call("status", "-p", pipeline.parent / name)

@@ -6,10 +6,9 @@ check, run, unit    before it runs, running it, and having systemd run it
 watch               what `run` does once its helper is begun; `progress` tells how far it is
 status              `status` and `top`, of what `operators/` knows; screen is how it looks
 logs, trace         what drivers print; the way of a document
-operators/          `discarded`, `retry`, `batch`, `replay`, `top`: what went wrong, and what to do
+operators/          for whoever looks on: what went wrong, and what to do; the page; metrics
 steer               what the watchdogs are asked
 slurm               have Slurm start them
-operators/          what is for whoever looks on: the page in the browser
 """
 
 from queuedriver.cli.program import Command, Program
@@ -29,6 +28,7 @@ COMMANDS = {
     "status": Command("status", "status", "Show how a pipeline is going."),
     "top": Command("status", "top", "Show how it is going, as it goes."),
     "serve": Command("operators.serve", "serve", "Show how it is going in a browser."),
+    "metrics": Command("operators.metrics", "metrics", "Print what Prometheus is told of it."),
     "logs": Command("logs", "logs", "Show what drivers print."),
     "trace": Command("trace", "trace", "Tell of one document through all stages."),
     "discarded": Command("operators.discarded", "discarded", "Show what was discarded, by cause."),

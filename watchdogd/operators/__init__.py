@@ -4,6 +4,8 @@ hosts      a pipeline that commands are about, and its watchdogs, by what each s
 view       what can be known of it at one moment; everything that shows it counts by this one look
 history    what each stage did in the last hours and days, as the watchdogs write it down
 forecast   whether what waits in a stage gets less, and when it will be through; pure
+metrics    the same for Prometheus; textfile has it in a file, for node_exporter
+monitoring/  alerts with their tests, and a dashboard
 sentences  what must be said of it before any number, and what to type then; pure
 causes     discarded documents in groups, by what they failed of; pure
 discards   reads what was discarded, the newest first

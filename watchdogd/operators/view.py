@@ -91,6 +91,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     stages: tuple[SeenStage, ...]
     drivers: tuple[SeenDriver, ...]
     results: tuple[Result, ...]
+    # What is in the queues that stages take from, as far as they answer.
+    items: Mapping[str, Counts]
     # What Slurm says of the elements, where it starts the watchdogs.
     slurm: "Facts | None" = None
 
@@ -156,6 +158,7 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
         stages=tuple(_stage(one, chosen, controls, queues, drivers) for one in pipeline.stages),
         drivers=drivers,
         results=results,
+        items={queue: seen.counts for queue, seen in queues.items()},
     )
 
 

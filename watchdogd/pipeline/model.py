@@ -135,6 +135,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     host: Host = Host()
     # A command to run for each event, with its fields in braces.
     on_event: tuple[str, ...] = ()
+    # The file that node_exporter is to read; empty: none is written.
+    metrics: str = ""
     # Whether drivers outlive their watchdog, for the next one to adopt them.
     adopt: bool = False
     # None: its watchdogs are started by other means.

@@ -242,6 +242,7 @@ def _pipeline(
         ),
         host=Host(**{**room, **there}),
         on_event=said.get("on_event", ()),
+        metrics=said.get("metrics", ""),
         adopt=said.get("adopt", False),
     )
     rules.check(pipeline, tables)

@@ -362,6 +362,15 @@ def _hook(value: Any) -> tuple[str, ...]:
     return words
 
 
+def _metrics_file(value: Any) -> str:
+    """Read where node_exporter looks, which heeds no other files."""
+    right = 'right would be as in "/var/lib/node_exporter/serif.prom"'
+    path = _printable(_expect("a text", value, right), right)
+    if not (path.startswith("/") and path.endswith(".prom")):
+        raise Wrong(value, "is no absolute path that ends in .prom", right)
+    return path
+
+
 def _publish(value: Any) -> str:
     try:
         return check_publish(_expect("a text", value, _PUBLISH))
@@ -529,6 +538,7 @@ PIPELINE_KEYS: dict[str, Reader] = {
     "name": _text("serif"),
     "root": _text("queues"),
     "on_event": _hook,
+    "metrics": _metrics_file,
     "adopt": _switch,
     **SHARED_KEYS,
 }

@@ -39,6 +39,7 @@ from watchdogd.helper_messages import (
 from watchdogd.helper_process import open_helper_log
 from watchdogd.linux import die_with_parent, set_name
 from watchdogd.operators.history import Writer, samples
+from watchdogd.operators.textfile import EVERY, TextFile
 from watchdogd.pipeline_reader import PipelineReader
 from watchdogd.queues import control_files
 from watchdogd.queues.counts import View, look_at_all
@@ -72,9 +73,13 @@ _SOON = 0.1
 class Chore:
     """Something that is done every so many seconds."""
 
-    def __init__(self, work: Callable[[], None], every: float) -> None:
+    def __init__(
+        self, work: Callable[[], None], every: float, *, amid_trouble: bool = False
+    ) -> None:
         self.work = work
         self.every = every
+        # Whether it is done also while the file system is not well.
+        self.amid_trouble = amid_trouble
         self.due_at = 0.0
 
 
@@ -92,6 +97,7 @@ class IoHelper:
         self._recovery = Recovery()
         self._meter = Meter()
         self._history = Writer(brief.host)
+        self._metrics = TextFile(brief.host)
         self._reader = PipelineReader(brief.host, brief.drivers)
         # The report as it was published last.
         self._published = b""
@@ -106,6 +112,7 @@ class IoHelper:
             Chore(self._expire, _EXPIRE_EVERY),
             Chore(self._copy, _COPY_EVERY),
             Chore(self._beat, NETWORK_BEAT),
+            Chore(self._export, EVERY, amid_trouble=True),
         )
 
     def run(self) -> None:
@@ -114,9 +121,12 @@ class IoHelper:
             if time.monotonic() >= self._look_at - _TOGETHER:
                 self._look()
             for chore in self._chores:
-                if time.monotonic() >= chore.due_at - _TOGETHER and not self._trouble:
+                began_at = time.monotonic()
+                is_free = chore.amid_trouble or not self._trouble
+                if began_at >= chore.due_at - _TOGETHER and is_free:
                     self._try(chore.work)
-                    chore.due_at = time.monotonic() + chore.every
+                    took = time.monotonic() - began_at
+                    chore.due_at = began_at + took + max(chore.every, _REST * took)
             while (read := self._reader.take()) is not None:
                 self._watchdog.say(Message(read=read))
             self._watchdog.interrupt(_SAY_EVERY)
@@ -217,6 +227,7 @@ class IoHelper:
         if errands.read:
             self._reader.ask(errands.read, self.pipeline)
         if errands.farewell:
+            self._metrics.remove()
             self._watchdog.say(Message(farewell=True))
 
     def _publish(self) -> None:
@@ -263,6 +274,14 @@ class IoHelper:
             self._copies.turn(directory)
         for why in self._copies.amiss.values():
             self._watchdog.note(why)
+
+    def _export(self) -> None:
+        """Write the file of metrics."""
+        try:
+            self._metrics.write(self.pipeline, self._trouble)
+        except (OSError, QueueError) as error:
+            # Whatever is amiss with the queues the next look says.
+            self._watchdog.note(f"{self.pipeline.metrics} cannot be written: {_words(error)}")
 
     def _beat(self) -> None:
         for queue in self.pipeline.inputs:

@@ -3,4 +3,5 @@
 discarded    `discarded`: what was discarded, in groups; `retry`: one group, some documents, or all
 batch        `batch`: what became of what was put back; `replay`: what went through, once more
 serve        the page in the browser; `looking` is the process that looks for it
+metrics      what Prometheus is told, printed once
 """
