@@ -99,58 +99,43 @@ def _raise_all(mistakes: Sequence[Wrong]) -> None:
         raise first
 
 
-def _optional(reader: Reader, *words: str) -> Reader:
-    """Return a reader that also takes "none", or false; or words that stand for themselves."""
-
-    def read(value: Any) -> Any:
-        if value is False or value == "none":
-            return None
-        return value if isinstance(value, str) and value in words else reader(value)
-
-    return read
+def _optional(reader: Reader, value: Any, also: Sequence[str] = ()) -> Any:
+    """Read a value, or "none", or false; or one of further words, which stand for themselves."""
+    if value is False or value == "none":
+        return None
+    return value if value in also else reader(value)
 
 
 # Texts, switches and numbers
 
 
-def _text(example: str) -> Reader:
-    def read(value: Any) -> str:
-        text = _expect("a text", value, f'right would be a text, as in "{example}"')
-        return _printable(text, f'right would be as in "{example}"')
-
-    return read
+def _text(example: str, value: Any) -> str:
+    text = _expect("a text", value, f'right would be a text, as in "{example}"')
+    return _printable(text, f'right would be as in "{example}"')
 
 
 def _switch(value: Any) -> bool:
     return bool(_expect("a truth value", value, "right would be true or false, without quotes"))
 
 
-def _choice(*words: str) -> Reader:
+def _choice(words: Sequence[str], value: Any) -> str:
+    if value in words:
+        return str(value)
+    near = nearest(value, words) if isinstance(value, str) else None
     known = " or ".join(f'"{word}"' for word in words)
-
-    def read(value: Any) -> str:
-        if value in words:
-            return str(value)
-        near = nearest(value, words) if isinstance(value, str) else None
-        right = f'right would be "{near}"' if near else f"right would be {known}"
-        raise Wrong(value, "is none of the words it may be", right)
-
-    return read
+    right = f'right would be "{near}"' if near else f"right would be {known}"
+    raise Wrong(value, "is none of the words it may be", right)
 
 
-def _whole(least: int, most: int = MAX_SIZE) -> Reader:
+def _whole(least: int, most: int, value: Any) -> int:
     bound = f"{least} or more" if most == MAX_SIZE else f"{least} to {most}"
     right = f"right would be a whole number, {bound}"
-
-    def read(value: Any) -> int:
-        number = _expect("a number", value, right)
-        if number != number // 1:
-            raise Wrong(value, "is not whole", right)
-        if not least <= number <= most:
-            raise Wrong(value, "is out of bounds", right)
-        return int(number)
-
-    return read
+    number = _expect("a number", value, right)
+    if number != number // 1:
+        raise Wrong(value, "is not whole", right)
+    if not least <= number <= most:
+        raise Wrong(value, "is out of bounds", right)
+    return int(number)
 
 
 def _above_zero(value: Any) -> float:
@@ -161,24 +146,20 @@ def _above_zero(value: Any) -> float:
 
 
 def _amount(
-    parse: Callable[[str], float], most: float, right: str, *, zero: bool = False
-) -> Reader:
-    """Return a reader of numbers, or of texts with units."""
-
-    def read(value: Any) -> float:
-        try:
-            amount = parse(value) if isinstance(value, str) else _expect("a number", value, right)
-        except ValueError as error:
-            # The units show the value and what would be right in the same sentence.
-            problem, _, better = str(error).removeprefix(f"{shown(value)} ").rpartition("; ")
-            raise Wrong(value, problem, better if "right would be" in better else right) from None
-        if not 0 <= amount <= most:
-            raise Wrong(value, "is negative" if amount < 0 else "is too much to be meant", right)
-        if not amount and not zero:
-            raise Wrong(value, "is nothing at all", right)
-        return type(most)(amount)
-
-    return read
+    parse: Callable[[str], float], most: float, right: str, value: Any, *, zero: bool = False
+) -> float:
+    """Read a number, or a text with a unit."""
+    try:
+        amount = parse(value) if isinstance(value, str) else _expect("a number", value, right)
+    except ValueError as error:
+        # The units show the value and what would be right in the same sentence.
+        problem, _, better = str(error).removeprefix(f"{shown(value)} ").rpartition("; ")
+        raise Wrong(value, problem, better if "right would be" in better else right) from None
+    if not 0 <= amount <= most:
+        raise Wrong(value, "is negative" if amount < 0 else "is too much to be meant", right)
+    if not amount and not zero:
+        raise Wrong(value, "is nothing at all", right)
+    return type(most)(amount)
 
 
 _duration = partial(_amount, parse_duration, float(MAX_DURATION), _DURATION)
@@ -189,7 +170,7 @@ _size = partial(_amount, parse_size, MAX_SIZE, _SIZE)
 
 
 def _drivers(value: Any) -> Drivers:
-    count = _whole(0, MAX_DRIVERS)
+    count = partial(_whole, 0, MAX_DRIVERS)
     if not isinstance(value, dict):
         least = count(_expect("a number", value, _DRIVERS))
         return Drivers(least, least)
@@ -254,22 +235,18 @@ def queue(value: Any) -> str:
     return name
 
 
-def _several(reader: Reader, example: str, least: int = 0) -> Reader:
-    """Return a reader of one text, or of so many or more in a list, each once."""
-
-    def read(value: Any) -> tuple[str, ...]:
-        if isinstance(value, str):
-            return (reader(value),)
-        _expect("a list", value, f'right would be "{example}", or a list of such')
-        found = list(_each(enumerate(value), reader).values())
-        if len(found) < least:
-            raise Wrong(value, "has nothing in it", f'right would be as in "{example}"')
-        for at, one in enumerate(found):
-            if one in found[:at]:
-                raise Wrong(one, "stands there twice", "right would be each once", (at,))
-        return tuple(found)
-
-    return read
+def _several(reader: Reader, example: str, value: Any, least: int = 0) -> tuple[str, ...]:
+    """Read one text, or so many or more in a list, each once."""
+    if isinstance(value, str):
+        return (reader(value),)
+    _expect("a list", value, f'right would be "{example}", or a list of such')
+    found = list(_each(enumerate(value), reader).values())
+    if len(found) < least:
+        raise Wrong(value, "has nothing in it", f'right would be as in "{example}"')
+    for at, one in enumerate(found):
+        if one in found[:at]:
+            raise Wrong(one, "stands there twice", "right would be each once", (at,))
+    return tuple(found)
 
 
 # Brokers
@@ -388,17 +365,13 @@ def _object(value: Any, error: ConfigError, right: str = _WORDS) -> NoReturn:
 # Slurm
 
 
-def _of_slurm(example: str) -> Reader:
-    """Return a reader of what stands in a script for sbatch as one word."""
+def _of_slurm(example: str, value: Any) -> str:
+    """Read what stands in a script for sbatch as one word."""
     right = f'right would be as in "{example}"'
-
-    def read(value: Any) -> str:
-        text = _printable(_expect("a text", value, right), right)
-        if set(text) & set(" \"'\\"):
-            raise Wrong(value, "is more than one word", right)
-        return text
-
-    return read
+    text = _printable(_expect("a text", value, right), right)
+    if set(text) & set(" \"'\\"):
+        raise Wrong(value, "is more than one word", right)
+    return text
 
 
 def _further(value: Any) -> tuple[str, ...]:
@@ -427,15 +400,15 @@ _OURS_IN_SCRIPTS = {
 }
 SLURM_KEYS: dict[str, Reader] = {
     "nodes": _drivers,
-    "partition": _of_slurm("gpu"),
-    "time": _optional(_duration()),
-    "account": _of_slurm("biology"),
-    "qos": _of_slurm("normal"),
-    "constraint": _of_slurm("avx2"),
-    "gres": _of_slurm("gpu:1"),
+    "partition": partial(_of_slurm, "gpu"),
+    "time": partial(_optional, _duration),
+    "account": partial(_of_slurm, "biology"),
+    "qos": partial(_of_slurm, "normal"),
+    "constraint": partial(_of_slurm, "avx2"),
+    "gres": partial(_of_slurm, "gpu:1"),
     "extra": _further,
-    "target": _duration(),
-    "idle": _optional(_duration()),
+    "target": _duration,
+    "idle": partial(_optional, _duration),
 }
 
 # The tables of the file
@@ -444,15 +417,13 @@ SLURM_KEYS: dict[str, Reader] = {
 def _option(kind: Any, said: Said) -> Reader:
     """Return the reader of an option that `queuedriver run` has, too."""
     kinds = [one for one in get_args(kind) or (kind,) if one is not NoneType]
-    if said.unit == "TIME":
-        reader = _duration(zero=said.least == 0)
-    elif said.unit == "SIZE":
-        reader = _size()
+    reader: Reader = _switch if kinds == [bool] else partial(_choice, kinds)
+    if said.unit in ("TIME", "SIZE"):
+        amount = _duration if said.unit == "TIME" else _size
+        reader = partial(amount, zero=said.least == 0)
     elif said.unit == "N":
-        reader = _whole(said.least or 0, said.most or MAX_SIZE)
-    else:
-        reader = _switch if kinds == [bool] else _choice(*kinds)
-    return _optional(reader) if NoneType in get_args(kind) else reader
+        reader = partial(_whole, said.least or 0, said.most or MAX_SIZE)
+    return partial(_optional, reader) if NoneType in get_args(kind) else reader
 
 
 # An intake has a table of its own.
@@ -460,34 +431,34 @@ KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "inta
 # What each stage says for itself. In a pipeline `publish` and `archive` are of one stage.
 _OWN_KEYS: dict[str, Reader | Keys] = {
     "name": stage_name,
-    "input": _several(queue, "parsed", 1),
-    "output": _several(queue, "parsed"),
+    "input": partial(_several, queue, "parsed", least=1),
+    "output": partial(_several, queue, "parsed"),
     "call": _call,
     "command": _command,
     "server": _program,
-    "broker": _choice(*PROTOCOLS),
-    "listen": _several(_local_address, "tcp://127.0.0.1:6714"),
-    "worker": _choice(*(one for one in PROTOCOLS if one != "fuq")),
+    "broker": partial(_choice, [*PROTOCOLS]),
+    "listen": partial(_several, _local_address, "tcp://127.0.0.1:6714"),
+    "worker": partial(_choice, [one for one in PROTOCOLS if one != "fuq"]),
     "connect": _address,
     "preload": _preload,
-    "memory_per_driver": _optional(_size(zero=True)),
+    "memory_per_driver": partial(_optional, partial(_size, zero=True)),
     "publish": _publish,
-    "archive": _optional(_text("archive/parsed")),
-    "slurm": {**SLURM_KEYS, "per": _choice("node", "driver")},
+    "archive": partial(_optional, partial(_text, "archive/parsed")),
+    "slurm": {**SLURM_KEYS, "per": partial(_choice, ("node", "driver"))},
 }
 # What [pipeline] may say, too, for all stages that do not.
 SHARED_KEYS: dict[str, Reader] = {
     "drivers": _drivers,
-    "memory": _optional(_size()),
+    "memory": partial(_optional, _size),
     "cpus": _above_zero,
     "env": _environment,
-    "timeout": _optional(_duration(), "auto"),
-    "startup_timeout": _duration(),
+    "timeout": partial(_optional, _duration, also=("auto",)),
+    "startup_timeout": _duration,
     "durable": _switch,
-    "max_unhealthy": _whole(1),
-    "trial_every": _duration(zero=True),
-    "log_size": _size(),
-    "log_keep": _whole(0, 1000),
+    "max_unhealthy": partial(_whole, 1, MAX_SIZE),
+    "trial_every": partial(_duration, zero=True),
+    "log_size": _size,
+    "log_keep": partial(_whole, 0, 1000),
     **{
         name: _option(kind, said)
         for name, (kind, said) in rows(StageOptions).items()
@@ -499,53 +470,48 @@ STAGE_KEYS = {**_OWN_KEYS, **SHARED_KEYS}
 _INTAKE_TEXTS = {"docid": "{path}", "done": "{name}.done", "manifest": "SHA256SUMS"}
 
 
-def _intake_text(name: str) -> Reader:
-    """Return the reader of a text of an intake."""
+def _intake_text(name: str, value: Any) -> str:
+    """Read a text of an intake."""
     example = _INTAKE_TEXTS.get(name, name)
-    read = _text(example)
-
-    def checked(value: Any) -> str:
-        text: str = read(value)
-        if why := OBJECTIONS[name](text) if name in OBJECTIONS else "":
-            problem, _, right = why.partition("; ")
-            raise Wrong(value, problem, right or f'right would be as in "{example}"')
-        return text
-
-    return checked
+    text = _text(example, value)
+    if why := OBJECTIONS[name](text) if name in OBJECTIONS else "":
+        problem, _, right = why.partition("; ")
+        raise Wrong(value, problem, right or f'right would be as in "{example}"')
+    return text
 
 
 def _intake_option(name: str, kind: Any, said: Said) -> Reader:
     """Return the reader of an option that `queuedriver intake` has, too."""
     if name == "settle":
-        return lambda value: None if value == "auto" else _duration()(value)
+        return lambda value: None if value == "auto" else _duration(value)
     if get_origin(kind) is tuple:
-        return _several(_text("*.pdf"), "*.pdf")
+        return partial(_several, partial(_text, "*.pdf"), "*.pdf")
     if said.unit in ("TIME", "SIZE", "N") or kind is bool or get_origin(kind) is Literal:
-        reader = _size(zero=True) if name == "min_size" else _option(kind, said)
-        return _size(zero=True) if name == "min_free" else reader
-    return _optional(_intake_text(name)) if NoneType in get_args(kind) else _intake_text(name)
+        return _option(kind, said)
+    reader = partial(_intake_text, name)
+    return partial(_optional, reader) if NoneType in get_args(kind) else reader
 
 
 INTAKE_KEYS: dict[str, Reader] = {
     "name": stage_name,
-    "from": _text("drops"),
+    "from": partial(_text, "drops"),
     "into": queue,
     **{
         name: _intake_option(name, kind, said) for name, (kind, said) in rows(IntakeOptions).items()
     },
 }
 PIPELINE_KEYS: dict[str, Reader] = {
-    "name": _text("serif"),
-    "root": _text("queues"),
+    "name": partial(_text, "serif"),
+    "root": partial(_text, "queues"),
     "on_event": _hook,
     "metrics": _metrics_file,
     "adopt": _switch,
     **SHARED_KEYS,
 }
 HOST_KEYS: dict[str, Reader] = {
-    "memory": _optional(_size()),
-    "cpus": _optional(_above_zero),
-    "rebalance_every": _duration(),
+    "memory": partial(_optional, _size),
+    "cpus": partial(_optional, _above_zero),
+    "rebalance_every": _duration,
 }
 # Each table of the file with its keys; of `hosts`, those of each host.
 TABLES: dict[str, Keys] = {
