@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from queuedriver.claims.liveness import Observer
+from queuedriver.format.records import Attempt, Failure, Report, encode_report
 from tests.cli.pipelines import driver, make, publish, report
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.hosts import Chosen
@@ -59,6 +61,16 @@ def get(path: str, headers: Mapping[str, str] | None = None, method: str = "GET"
     return Request(method, PREFIX + path, query, member() if headers is None else headers)
 
 
+def post(path: str, words: Mapping[str, str] = {}, role: str = "act", **more: str) -> Request:
+    """A form that was sent from a page of ours by somebody who has come in."""
+    said = {name.replace("_", "-"): value for name, value in more.items()}
+    headers = {**member(role), "origin": f"http://{LOCAL['host']}", **said}
+    form = security.session_of(headers, KEYS).form
+    path, _, query = path.partition("?")
+    body = urlencode({"form": form, **words}).encode()
+    return Request("POST", PREFIX + path, query, headers, body, "user 1000 (rose)")
+
+
 def answered(request: Request, facts: Facts, chosen: Chosen, now: float | None = None) -> Response:
     """The answer, after what had to be asked for it."""
     now = at(facts) if now is None else now
@@ -69,5 +81,40 @@ def answered(request: Request, facts: Facts, chosen: Chosen, now: float | None =
     return respond(request, facts._replace(answer=answer), now)
 
 
+def located(response: Response) -> str:
+    """Where an answer leads, below the prefix."""
+    assert response.status == 303, response.body
+    return dict(response.headers)["Location"].removeprefix(PREFIX)
+
+
 def with_answer(facts: Facts, value: object = None, error: str = "", status: int = 200) -> Facts:
     return facts._replace(answer=Answer(value, error, status))
+
+
+def discard(chosen: Chosen, docid: str, message: str, queue: str = "values", **more: str) -> None:
+    """A document that was discarded, with its report."""
+    directory = Path(chosen.pipeline.path(queue)) / "discarded"
+    directory.mkdir(exist_ok=True)
+    failure = Failure(cause="exception", message=message, **more)  # type: ignore[arg-type]
+    attempt = Attempt(
+        docid=docid,
+        token="t",
+        attempt=0,
+        driver="d",
+        host="h",
+        claimed_at=1.0,
+        ended_at=2.0,
+        counted=True,
+        failure=failure,
+    )
+    said = Report(
+        docid=docid,
+        queue=queue,
+        discarded_at=1_700_000_000.0,
+        driver="d",
+        host="h",
+        failure=failure,
+        attempts=(attempt,),
+    )
+    (directory / docid).write_text("content")
+    (directory / f"{docid}.report.json").write_bytes(encode_report(said))

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from watchdogd.operators.batches import Batch
+from watchdogd.operators.history import Moment
 from watchdogd.operators.sentences import Sentence
 from watchdogd.operators.view import View
 
@@ -25,6 +27,13 @@ class Answer(NamedTuple):
     error: str = ""
     # 503 where the file system does not answer, 404 for what is not there.
     status: int = 200
+
+
+class Past(NamedTuple):
+    """What a stage did on the last two days, as far as anybody wrote it down."""
+
+    until: float
+    moments: list[Moment]
 
 
 class Seen(NamedTuple):
@@ -84,5 +93,7 @@ class Facts(NamedTuple):
     nonce: str
     # When wrong tokens came, in the same seconds as now.
     wrong_at: tuple[float, ...] = ()
+    # Documents that were listed to be tried again, and wait for a yes; by the id of the batch.
+    pending: Mapping[str, Batch] = {}
     # What the question brought that an earlier answer to this request asked.
     answer: Answer | None = None

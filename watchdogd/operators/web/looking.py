@@ -9,19 +9,23 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from typing import Any
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.errors import NotFound, QueueError
-from queuedriver.operating.document_view import list_places
-from queuedriver.operating.queue import Queue
+from watchdogd.operators import batches, history
+from watchdogd.operators.batches import Batch, Outcome
+from watchdogd.operators.causes import Survey
+from watchdogd.operators.discards import survey
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import read_piece
 from watchdogd.operators.recent_events import recent_events
 from watchdogd.operators.route import follow
 from watchdogd.operators.sentences import sentences_of, standing_line
 from watchdogd.operators.view import look
-from watchdogd.operators.web.facts import Answer, Question, Seen
+from watchdogd.operators.web import actions
+from watchdogd.operators.web.facts import Answer, Past, Question, Seen
+
+_DAY = 86_400.0
 
 
 def run(fd: int, choose: Callable[[], Chosen]) -> None:
@@ -63,14 +67,26 @@ def _look(chosen: Chosen, observer: Observer) -> Seen:
     return Seen(view, words, standings, time.monotonic() - began_at)
 
 
-def _discarded(chosen: Chosen, stage: str, cause: str, text: str) -> list[Any]:
-    """Return what was discarded, with the stage and the queue."""
-    found = []
-    for one in chosen.pipeline.stages:
-        for name in one.inputs if stage in ("", one.name) else ():
-            with Queue.open(chosen.pipeline.path(name)) as queue:
-                found += [(one.name, name, place) for place in list_places(queue, ("discarded",))]
-    return found
+def _survey(chosen: Chosen, stage: str, cause: str, text: str) -> Survey:
+    stages = [one for one in chosen.pipeline.stages if one.name == stage]
+    return survey(chosen.pipeline, stages, cause=cause, text=text)
+
+
+def _batch(chosen: Chosen, id: str) -> tuple[Batch, Outcome]:
+    batch = batches.read(chosen.pipeline.root, id)
+    return batch, batches.outcome(chosen.pipeline, batch)
+
+
+def _batches(chosen: Chosen, most: int) -> list[Batch]:
+    return list(batches.latest(chosen.pipeline.root, most))
+
+
+def _history(chosen: Chosen, stage: str) -> Past:
+    """Return the last day of a stage, and the one before."""
+    until = time.time()
+    step = history.COARSE
+    moments = history.read(chosen.pipeline.root, stage, until - 2 * _DAY, until, step)
+    return Past(until, [one for one in moments if one is not None])
 
 
 # What may be asked, but for a look; each gets the pipeline and the words of the question.
@@ -78,5 +94,11 @@ _ANSWERS: Mapping[str, Callable[..., object]] = {
     "trace": follow,
     "piece": read_piece,
     "events": recent_events,
-    "discarded": _discarded,
+    "survey": _survey,
+    "batch": _batch,
+    "batches": _batches,
+    "history": _history,
+    "prepare": actions.prepare,
+    "put_back": actions.put_back,
+    "act": actions.act,
 }

@@ -4,8 +4,8 @@ Whatever a page shows of names, reports and logs is made visible and escaped whe
 `_visible`, which all that templates print goes through.
 """
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -22,12 +22,16 @@ from queuedriver.format.units import (
     format_size,
     visible,
 )
+from watchdogd.operators.batches import Batch, Outcome
+from watchdogd.operators.causes import Survey
+from watchdogd.operators.history import Moment
 from watchdogd.operators.log_files import Piece
 from watchdogd.operators.route import Route as Way
 from watchdogd.operators.sentences import loudness, wanted_words
 from watchdogd.operators.view import SeenDriver, SeenStage, View
-from watchdogd.operators.web.facts import OLD, Facts, Question, Seen, Site, Snapshot
-from watchdogd.operators.web.graph import Node, draw
+from watchdogd.operators.web.actions import ACTIONS, Action, check
+from watchdogd.operators.web.facts import OLD, Facts, Past, Question, Seen, Site, Snapshot
+from watchdogd.operators.web.graph import Curve, Node, curve, draw
 from watchdogd.operators.web.security import Session
 
 # Of a report or a log so much is shown, in characters.
@@ -36,6 +40,10 @@ _MOST_SHOWN = 64 << 10
 _REPORT_OLD = 30.0
 # So many rows are shown of what may be thousands.
 _MOST_ROWS = 500
+_MOST_BATCHES = 50
+# Of more documents than so many their number is to be typed.
+_MANY = 100
+_DAY = 86_400.0
 
 
 class Visit(NamedTuple):
@@ -45,8 +53,9 @@ class Visit(NamedTuple):
     session: Session
     words: Mapping[str, Any]
     now: float
-    # The page that was asked for.
+    # The page that was asked for, and by whom.
     path: str
+    peer: str = ""
 
     @property
     def name(self) -> str:
@@ -98,6 +107,10 @@ class Page(NamedTuple):
     document: Mapping[str, object]
     status: int = 200
     text: str | None = None
+    # Where to go instead.
+    to: str = ""
+    # Documents that wait for a yes.
+    pending: Batch | None = None
 
 
 # Each page
@@ -112,6 +125,7 @@ def overview(visit: Visit, _: object) -> Page:
     drawing = draw([Node(one.name, one.inputs, one.outputs) for one in view.stages])
     amiss = [one for one in view.drivers if one.kept and loudness(one.state) == "bad"]
     more = {"drawing": drawing, "stages": stages, "amiss": amiss, "watched": _is_watched(visit)}
+    more["paused"] = visit.seen.view.controls.paused
     results = {one.queue: one for one in view.results}
     return _page(visit, "overview.html", {**more, "results": results}, _status(visit))
 
@@ -126,17 +140,29 @@ def _pipelines(visit: Visit) -> Page:
     return _page(visit, "pipelines.html", {"rows": rows}, document, about=False)
 
 
-def stage(visit: Visit, _: object) -> Page:
-    """Show one stage, its drivers, what it did."""
-    view = visit.view
+def stage_question(visit: Visit) -> Question:
+    """Ask for the past of a stage."""
+    return visit.question("history", stage=_stage(visit).name)
+
+
+def _stage(visit: Visit) -> SeenStage:
+    """Return the stage that is meant, looked up among those that there are."""
     name = visit.words.get("name", "")
-    found = next((one for one in view.stages if one.name == name), None)
-    if found is None:
-        raise NotFound(f"no stage {name!r} in this pipeline")
-    drivers = [one for one in view.drivers if one.stage == name]
-    document = {"stage": found, "drivers": drivers}
+    for one in visit.view.stages:
+        if one.name == name:
+            return one
+    raise NotFound(f"no stage {name!r} in this pipeline")
+
+
+def stage(visit: Visit, past: Past) -> Page:
+    """Show one stage, its drivers, what it did."""
+    found = _stage(visit)
+    drivers = [one for one in visit.view.drivers if one.stage == found.name]
+    document = {"stage": found, "drivers": drivers, "history": past.moments}
     more = {"stage": found, "drivers": drivers[:_MOST_ROWS], "left_out": drivers[_MOST_ROWS:]}
-    return _page(visit, "stage.html", {**more, "watched": _is_watched(visit)}, document)
+    more |= {"plots": list(plots(past)), "watched": _is_watched(visit)}
+    hosts = [one.report.host for one in visit.seen.view.chosen.hosts.seen]
+    return _page(visit, "stage.html", {**more, "hosts": hosts}, document)
 
 
 def driver(visit: Visit, _: object) -> Page:
@@ -182,17 +208,127 @@ def document(visit: Visit, found: Way) -> Page:
 def discarded_question(visit: Visit) -> Question:
     """Ask for what was discarded."""
     words = {key: visit.words.get(key, "") for key in ("stage", "cause", "text")}
-    return visit.question("discarded", **words)
+    return visit.question("survey", **words)
 
 
-def discarded(visit: Visit, found: Any) -> Page:
-    """Show what was discarded."""
-    rows = [
-        {"stage": stage, "queue": queue, "docid": place.docid, "report": place.report}
-        for stage, queue, place in found
-    ]
-    more = {"rows": rows[:_MOST_ROWS], "total": len(rows), "asked": visit.words}
-    return _page(visit, "discarded.html", more, {"documents": rows})
+def discarded(visit: Visit, found: Survey) -> Page:
+    """Show what was discarded, in groups of what failed of one thing; or one group."""
+    key = visit.words.get("group", "")
+    cases = found.of_group(key) if key else found.cases
+    group = next((one for one in found.groups if one.key == key), None)
+    asked = {one: visit.words.get(one, "") for one in ("stage", "cause", "text", "group")}
+    more: dict[str, Any] = {
+        "survey": found,
+        "group": group,
+        "cases": cases[:_MOST_ROWS],
+        "asked": asked,
+    }
+    more |= {"stages": visit.view.stages, "causes": sorted({one.cause for one in found.groups})}
+    document = {"words": found.words, "groups": found.groups, "documents": cases}
+    return _page(visit, "discarded.html", {**more, "count": len(cases)}, document)
+
+
+def batches_question(visit: Visit) -> Question:
+    """Ask for the latest batches."""
+    return visit.question("batches", most=_MOST_BATCHES)
+
+
+def latest_batches(visit: Visit, found: list[Batch]) -> Page:
+    """Show what was put back, the newest first."""
+    return _page(visit, "batches.html", {"batches": found}, {"batches": found})
+
+
+def batch_question(visit: Visit) -> Question:
+    """Ask what became of a batch."""
+    return visit.question("batch", id=visit.words.get("id", ""))
+
+
+def batch(visit: Visit, found: tuple[Batch, Outcome]) -> Page:
+    """Show what became of documents that were put back together."""
+    one, outcome = found
+    document = {"batch": one, "counts": outcome.counts, "fates": outcome.fates}
+    more = {"batch": one, "outcome": outcome, "fates": outcome.fates[:_MOST_ROWS]}
+    return _page(visit, "batch.html", more, document)
+
+
+# What is asked for
+
+
+def ask(visit: Visit, _: object) -> Page:
+    """Say what would be done, and ask back."""
+    action = _action(visit)
+    words = {key: said for key, said in visit.words.items() if said not in ("", None)}
+    if "number" in visit.words and visit.words["number"] is None:
+        words["number"] = "auto"
+    context = {"what": action.words(visit.words), "words": words}
+    return _page(visit, "ask.html", context, {})
+
+
+def do_question(visit: Visit) -> Question:
+    """Ask that it be done."""
+    _action(visit)
+    said = {key: value for key, value in visit.words.items() if key not in ("do", "p", "back")}
+    return visit.question("act", do=visit.words["do"], words=said, who=visit.peer)
+
+
+def _action(visit: Visit) -> Action:
+    """Return what is to be done, with what it names looked up among what there is."""
+    action = ACTIONS.get(visit.words.get("do", ""))
+    if action is None:
+        raise NotFound("there is no such action")
+    check(visit.view, visit.words)
+    return action
+
+
+def done(visit: Visit, _: object) -> Page:
+    """Lead back to what it was about."""
+    words = visit.words
+    if words.get("driver"):
+        to = ("/driver", {"name": words["driver"], "host": words.get("host")})
+    elif words.get("stage"):
+        to = ("/stage", {"name": words["stage"]})
+    else:
+        to = ("/", {})
+    return Page("", {}, {}, to=_address(visit, to[0], **to[1]))
+
+
+def prepare_question(visit: Visit) -> Question:
+    """Ask which documents would be tried again."""
+    words = {key: visit.words.get(key, "") for key in ("stage", "cause", "text", "group", "docid")}
+    return visit.question("prepare", who=visit.peer, **words)
+
+
+def ask_retry(visit: Visit, found: Batch) -> Page:
+    """Show which documents would be tried again, and ask back; of many their number, too."""
+    page = _page(visit, "retry.html", {"batch": found, "asks": _asks(found), "wrong": False}, {})
+    return page._replace(pending=found)
+
+
+def _asks(batch: Batch) -> bool:
+    return len(batch.documents) > _MANY
+
+
+def put_back_question(visit: Visit) -> Question | None:
+    """Ask that the documents that were shown be put back; nothing where their number is wrong."""
+    found = _pending(visit)
+    if _asks(found) and visit.words.get("count") != len(found.documents):
+        return None
+    return visit.question("put_back", batch=found)
+
+
+def _pending(visit: Visit) -> Batch:
+    found = visit.facts.pending.get(visit.words.get("id", ""))
+    if found is None:
+        raise NotFound("these documents were listed too long ago; list them anew")
+    return found
+
+
+def put_back(visit: Visit, id: str | None) -> Page:
+    """Lead to what becomes of them; or ask for their number once more."""
+    if id is None:
+        found = _pending(visit)
+        return _page(visit, "retry.html", {"batch": found, "asks": True, "wrong": True}, {}, 400)
+    return Page("", {}, {}, to=_address(visit, "/batch", id=id))
 
 
 def events_question(visit: Visit) -> Question:
@@ -254,17 +390,8 @@ def _page(
     """Put a page together: around what is its own, what is known of the pipeline it is about."""
     facts = visit.facts
     several = len(facts.pipelines) > 1
-
-    def address(path: str, **words: object) -> str:
-        """Return the address of a page; what is of one pipeline names it where there are others."""
-        given = {key: value for key, value in words.items() if value not in ("", None)}
-        if several and about:
-            given = {"p": visit.name, **given}
-        query = urlencode(given, quote_via=quote, errors="surrogateescape")
-        return f"{facts.site.prefix}{path}{'?' if query else ''}{query}"
-
     around: dict[str, Any] = {
-        "address": address,
+        "address": partial(_address, visit, about=about),
         "path": visit.path,
         "site": facts.site,
         "form": visit.session.form,
@@ -276,6 +403,15 @@ def _page(
     if about:
         around |= _about(visit)
     return Page(template, {**around, **context}, document, status)
+
+
+def _address(visit: Visit, path: str, *, about: bool = True, **words: object) -> str:
+    """Return the address of a page; what is of one pipeline names it where there are others."""
+    given = {key: value for key, value in words.items() if value not in ("", None)}
+    if about and len(visit.facts.pipelines) > 1:
+        given = {"p": visit.name, **given}
+    query = urlencode(given, quote_via=quote, errors="surrogateescape")
+    return f"{visit.facts.site.prefix}{path}{'?' if query else ''}{query}"
 
 
 def _about(visit: Visit) -> dict[str, Any]:
@@ -321,6 +457,39 @@ def _status(visit: Visit) -> dict[str, object]:
 
 def _is_watched(visit: Visit) -> bool:
     return bool(visit.seen.view.chosen.hosts.alive)
+
+
+class Plot(NamedTuple):
+    """One figure: a day, and the day before in grey behind it."""
+
+    title: str
+    now: Curve
+    past: Curve
+    # What the top stands for.
+    top: str
+
+
+def plots(past: Past) -> Iterator[Plot]:
+    """Yield what is drawn of a stage's past; nothing where nobody wrote it down."""
+    for title, value, shown in _PLOTS if past.moments else ():
+        samples = [(one.at, found) for one in past.moments if (found := value(one)) is not None]
+        until, since = past.until, past.until - _DAY
+        top = max((found for _, found in samples), default=0.0)
+        now = curve(samples, since, until, top=top)
+        before = curve(samples, since - _DAY, since, top=top)
+        yield Plot(title, now, before, shown(top))
+
+
+_PLOTS: tuple[tuple[str, Callable[[Moment], float | None], Callable[[float], str]], ...] = (
+    ("waiting", lambda one: one.waiting, lambda top: f"{top:,.0f}"),
+    ("done", lambda one: one.done, format_rate),
+    ("failed and discarded", lambda one: one.failed + one.discarded, format_rate),
+    ("half waited less than", lambda one: one.wait(0.5), format_duration),
+    ("nearly all waited less than", lambda one: one.wait(0.95), format_duration),
+    ("half took less than", lambda one: one.service(0.5), format_duration),
+    ("nearly all took less than", lambda one: one.service(0.95), format_duration),
+    ("drivers", lambda one: one.drivers, lambda top: f"{top:,.0f}"),
+)
 
 
 # How it is shown

@@ -5,7 +5,7 @@ it, how each word of the query is read, and what must be asked of the process th
 is no answer yet, but a question, and the same request comes again with what that brought.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -13,9 +13,11 @@ from urllib.parse import parse_qsl
 
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.records import json_text
+from watchdogd.operators.batches import Batch
 from watchdogd.operators.web import pages, security
 from watchdogd.operators.web.facts import Answer, Facts, Question
 from watchdogd.operators.web.pages import NotYet, Page, Visit
+from watchdogd.operators.web.security import Session
 
 # Of a query and of a form, in characters and in words; a docid may take three for each byte.
 _MOST_QUERY = 4096
@@ -51,6 +53,8 @@ class Response(NamedTuple):
     question: Question | None = None
     # A token came that is none of ours.
     wrong_token: bool = False
+    # Documents that wait for a yes.
+    pending: Batch | None = None
 
 
 class Route(NamedTuple):
@@ -58,7 +62,8 @@ class Route(NamedTuple):
 
     page: Callable[[Visit, Any], Page]
     words: Mapping[str, Callable[[str], object]] = {}
-    asks: Callable[[Visit], Question] | None = None
+    asks: Callable[[Visit], Question | None] | None = None
+    # A form that changes something is sent by POST, and only where there are buttons.
     method: str = "GET"
 
 
@@ -77,10 +82,20 @@ def _number(said: str) -> int:
     return int(said)
 
 
+def _drivers(said: str) -> int | None:
+    return None if said in ("", "auto") else _number(said)
+
+
 _OF = {"p": _text}
+_ACT = {
+    **_OF,
+    **dict.fromkeys(("do", "stage", "driver", "host", "back"), _text),
+    "number": _drivers,
+}
+_MEANT = {**_OF, **dict.fromkeys(("stage", "cause", "text", "group", "docid"), _text)}
 ROUTES: Mapping[str, Route] = {
     "/": Route(pages.overview, _OF),
-    "/stage": Route(pages.stage, {**_OF, "name": _text}),
+    "/stage": Route(pages.stage, {**_OF, "name": _text}, pages.stage_question),
     "/driver": Route(pages.driver, {**_OF, "name": _text, "host": _text}),
     "/log": Route(
         pages.log,
@@ -90,8 +105,16 @@ ROUTES: Mapping[str, Route] = {
     "/doc": Route(pages.document, {**_OF, "d": _text}, pages.document_question),
     "/discarded": Route(
         pages.discarded,
-        {**_OF, "stage": _text, "cause": _text, "text": _text},
+        {**_OF, "stage": _text, "cause": _text, "text": _text, "group": _text},
         pages.discarded_question,
+    ),
+    "/batches": Route(pages.latest_batches, _OF, pages.batches_question),
+    "/batch": Route(pages.batch, {**_OF, "id": _text}, pages.batch_question),
+    "/ask": Route(pages.ask, _ACT, method="POST"),
+    "/do": Route(pages.done, _ACT, pages.do_question, "POST"),
+    "/retry": Route(pages.ask_retry, _MEANT, pages.prepare_question, "POST"),
+    "/put-back": Route(
+        pages.put_back, {**_OF, "id": _text, "count": _number}, pages.put_back_question, "POST"
     ),
     "/events": Route(pages.events, _OF, pages.events_question),
     "/health": Route(pages.health, _OF),
@@ -152,10 +175,17 @@ def _for_members(path: str, request: Request, facts: Facts, now: float) -> Respo
         return _stranger(path, request, facts)
     name = _FOR_PROGRAMS.get(path, path)
     route = ROUTES[name]
+    form: dict[str, str] = {}
+    if route.method == "POST":
+        form = _form(request.body)
+        if refused := _refused(form.pop("form", ""), session, request, facts):
+            return refused
     try:
-        visit = Visit(facts, session, _words(request.query, route), now, name)
-        if route.asks is not None and facts.answer is None:
-            return Response(question=route.asks(visit))
+        words = _words([*_pairs(request.query), *form.items()], route)
+        visit = Visit(facts, session, words, now, name, request.peer)
+        question = route.asks(visit) if route.asks and facts.answer is None else None
+        if question is not None:
+            return Response(question=question)
         answer = facts.answer or Answer()
         if answer.error:
             page = pages.message(visit, answer.status, answer.error)
@@ -167,17 +197,30 @@ def _for_members(path: str, request: Request, facts: Facts, now: float) -> Respo
         page = pages.message(Visit(facts, session, {}, now, name), 404, str(error))
     except NotYet as error:
         page = pages.message(Visit(facts, session, {}, now, name), 503, str(error))
-    return _shown(page, request, as_json=path in _FOR_PROGRAMS)
+    return _shown(page, request, as_json=path in _FOR_PROGRAMS)._replace(pending=page.pending)
 
 
-def _words(query: str, route: Route) -> dict[str, object]:
-    """Return the words of a query, each read as its row says; BadArgument for any other."""
+def _refused(form: str, session: Session, request: Request, facts: Facts) -> Response | None:
+    """Return why a form changes nothing; None where it may."""
+    if not (facts.site.acts and session.role == "act"):
+        return _plain(403, "nothing can be changed here: see serve --allow-actions")
+    if not (security.is_from_here(request.headers, facts.site) and security.brings(form, session)):
+        return _plain(403, "the form was not sent by this page; open it anew")
+    return None
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    """Return the words of a query; BadArgument for one that is too long."""
     if len(query) > _MOST_QUERY:
         raise BadArgument(f"the address has more than {_MOST_QUERY} characters")
     try:
-        pairs = parse_qsl(query, errors="surrogateescape", max_num_fields=_MOST_WORDS)
+        return parse_qsl(query, errors="surrogateescape", max_num_fields=_MOST_WORDS)
     except ValueError:
         raise BadArgument(f"the address has more than {_MOST_WORDS} words") from None
+
+
+def _words(pairs: Iterable[tuple[str, str]], route: Route) -> dict[str, object]:
+    """Return the value of each word, read as its row says; BadArgument for any other."""
     found: dict[str, object] = {}
     for key, said in pairs:
         if key not in route.words or key in found:
@@ -236,6 +279,8 @@ def _shut() -> Response:
 
 def _shown(page: Page, request: Request, *, as_json: bool) -> Response:
     """Return a page, or that it is the one that was seen last."""
+    if page.to:
+        return _plain(303, "done", ("Location", page.to))
     if as_json:
         return _answer(page.status, json_text(page.document).encode(), _JSON, request)
     if page.text is not None:

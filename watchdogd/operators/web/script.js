@@ -15,10 +15,17 @@ const EVERY = 2000, SLOW = 5000, FAILURES = 3;
 let tag = "", failures = 0, timer = 0;
 const told = document.getElementById("polling");
 
+function isFilledIn(field) {
+  if (field.type === "hidden") return false;
+  if (field.tagName === "SELECT") return [...field.options].some((one) => one.selected && one.index > 0);
+  return field.value !== field.defaultValue;
+}
+
 function inUse(node) {
   const focus = document.activeElement;
   if (focus && focus !== document.body && node.contains(focus) && focus.id !== "main") return true;
-  if (node.querySelector("details[open], form") || node.matches("details, form")) return true;
+  if (node.matches("details[open]") || node.querySelector("details[open]")) return true;
+  if ([...node.querySelectorAll("input, select")].some(isFilledIn)) return true;
   const chosen = document.getSelection();
   return Boolean(chosen && !chosen.isCollapsed && chosen.containsNode(node, true));
 }
@@ -31,7 +38,7 @@ function renew(old, fresh) {
   }
   // What is in use stays, and what is beside it may go on.
   const ours = [...old.children], theirs = [...fresh.children];
-  if (old.matches("details, form, a, button") || ours.length !== theirs.length) return;
+  if (old.matches("details, form, a, button, summary") || ours.length !== theirs.length) return;
   ours.forEach((one, index) => {
     if (one.tagName === theirs[index].tagName) renew(one, theirs[index]);
   });

@@ -21,6 +21,7 @@ from waitress.channel import HTTPChannel
 from waitress.server import create_server
 from waitress.task import ErrorTask, ThreadedTaskDispatcher
 
+from watchdogd.operators.batches import Batch
 from watchdogd.operators.web import security
 from watchdogd.operators.web.facts import Facts, Site
 from watchdogd.operators.web.respond import MOST_BODY, Request, Response, respond
@@ -37,6 +38,7 @@ _LIMITS: Mapping[str, Any] = {
 }
 # Wrong tokens that are remembered.
 _MOST_WRONG = 100
+_MOST_PENDING = 20
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -47,6 +49,8 @@ class Served:
         self._site = site
         self._lookers = lookers
         self._wrong_at: deque[float] = deque(maxlen=_MOST_WRONG)
+        # What was listed to be tried again, the latest.
+        self._pending: dict[str, Batch] = {}
 
     def __call__(
         self, environ: Mapping[str, Any], start_response: Callable[..., object]
@@ -66,13 +70,18 @@ class Served:
         if security.session_of(request.headers, self._site.keys).role:
             snapshots = {name: one.latest() for name, one in self._lookers.items()}
             now = time.time()
-        facts = Facts(self._site, snapshots, os.urandom(16).hex(), tuple(self._wrong_at))
+        nonce = os.urandom(16).hex()
+        facts = Facts(self._site, snapshots, nonce, tuple(self._wrong_at), dict(self._pending))
         response = respond(request, facts, now)
         if response.question is not None:
             answer = self._lookers[response.question.pipeline].ask(response.question)
             response = respond(request, facts._replace(answer=answer), now)
         if response.wrong_token:
             self._wrong_at.append(now)
+        if response.pending is not None:
+            self._pending[response.pending.id] = response.pending
+            for old in list(self._pending)[:-_MOST_PENDING]:
+                self._pending.pop(old, None)
         return response
 
 

@@ -7,6 +7,7 @@ killed but not waited for, and another is started: at most one a minute, and not
 """
 
 import itertools
+import math
 import signal
 import socket
 import subprocess
@@ -29,6 +30,8 @@ _RESTART_DEAD_AFTER = 5.0
 _MOST_LEFT = 5
 # So many questions may wait for an answer.
 _MOST_ASKED = 50
+# What is to be seen at once.
+_CHANGES = ("act", "put_back")
 _NO_ANSWER = Answer(error="the file system does not answer", status=503)
 
 
@@ -49,7 +52,7 @@ class Looker:
         self._answers: dict[int, Answer | None] = {}
         # The look that is under way; and when the last one ended.
         self._looking = 0
-        self._looked_at = -1e9
+        self._looked_at = -math.inf
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._may_start_at = 0.0
@@ -83,6 +86,9 @@ class Looker:
             self._changed.wait_for(
                 lambda: self._answers[number] or number not in self._asked, _PATIENCE
             )
+            if question.kind in _CHANGES:
+                # Whoever changed something is to see it.
+                self._looked_at = -math.inf
             return self._answers.pop(number) or _NO_ANSWER
 
     def close(self) -> None:

@@ -1,0 +1,294 @@
+"""The page in a real browser: what it shows, what its buttons do, and that nothing complains."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jinja2")
+pytest.importorskip("waitress")
+
+from tests.browser import browser, complaints, emulate, press, text, until_shown, violations
+from tests.waiting import until
+from tests.watchdogs import Yard
+
+STAGES = (
+    'name = "first"\ninput = "input"\noutput = "middle"\ncall = "stages:shout"',
+    'name = "parse"\ninput = "middle"\noutput = "out"\ncall = "work:parse"\ndrivers = 2',
+)
+WORK = """
+from pathlib import Path
+HERE = Path(__file__).parent
+
+def parse(document):
+    print("parsing", document.docid, flush=True)
+    if b"BAD" in document.read() and not (HERE / "mended").exists():
+        raise ValueError(f"line {len(document.docid)}: <script>alert(1)</script>")
+    return document.read()
+"""
+
+
+class Page:
+    """Two watchdogs on one pipeline, a server for it, and a browser that has come in."""
+
+    def __init__(self, yard: Yard, address: str, one: Any) -> None:
+        self.yard = yard
+        self.address = address
+        self.browser = one
+
+    @property
+    def base(self) -> str:
+        return self.address.partition("#")[0]
+
+    def go(self, path: str = "") -> None:
+        self.browser.get(self.base + path)
+
+    def asked(self) -> list[str]:
+        """What was asked for by buttons, as the page tells it."""
+        self.go("events")
+        rows = self.browser.find_elements("css selector", "#events tr")
+        cells = [[cell.text for cell in row.find_elements("css selector", "td")] for row in rows]
+        return [row[4] for row in cells if len(row) > 4 and row[3] == "asked"]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with Yard(tmp_path_factory.mktemp("page")) as yard:
+        (yard.root / "work.py").write_text(WORK)
+        yard.write(*STAGES)
+        for number in range(6):
+            yard.put(f"doc-{number}.txt")
+        for number in range(4):
+            yard.put(f"bad-{number}.txt", "bad")
+        with browser() as one:
+            yard.run(host="rose")
+            yard.run(host="fern")
+            with serving(yard) as address:
+                until(lambda: len(yard.discarded("middle")) == 4, "all that is bad is discarded")
+                one.get(address)
+                until_shown(one, "Stages")
+                yield Page(yard, address, one)
+
+
+class serving:  # noqa: N801 - it is used as a function
+    """A server for a yard, with buttons; the address of whoever may use them."""
+
+    def __init__(self, yard: Yard, name: str = "page") -> None:
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "watchdogd", "serve", str(yard.file), "--port", "0"),
+                *("--allow-actions", "--socket", str(yard.root / f"{name}.sock")),
+            ],
+            env=yard.environ,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> str:
+        assert self._process.stdout is not None
+        lines = [self._process.stdout.readline() for _ in range(3)]
+        found = re.search(r"to act: +(\S+)", lines[2])
+        assert found, lines
+        return found[1]
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+PAGES = (
+    *("", "stage?name=parse", "driver?name=parse-1&host=rose", "discarded", "batches", "events"),
+    *("doc?d=bad-1.txt", "log?name=parse-1&host=rose", "doc?d=nothing", "stage?name=nothing"),
+)
+
+
+def test_token_is_not_left_in_the_address_and_nothing_complains(page: Page) -> None:
+    assert "#" not in page.browser.current_url
+    for path in PAGES:
+        page.go(path)
+        page.browser.execute_script("return document.readyState")
+    said = [one for one in complaints(page.browser) if "nothing" not in one]
+    assert said == []
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_everybody_can_use_every_page(page: Page, path: str, dark: bool) -> None:
+    emulate(page.browser, 1240, dark=dark)
+    page.go(path)
+    assert violations(page.browser) == []
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_page_fits_a_screen_of_320_pixels(page: Page, path: str) -> None:
+    emulate(page.browser, 320)
+    page.go(path)
+    wide = page.browser.execute_script("return document.documentElement.scrollWidth")
+    emulate(page.browser, 1240)
+    assert wide <= 320
+
+
+def test_hostile_report_is_text(page: Page) -> None:
+    page.go("doc?d=bad-1.txt")
+    assert "<script>alert(1)</script>" in text(page.browser)
+    page.go("discarded")
+    assert "<script>alert(1)</script>" in text(page.browser)
+
+
+def test_numbers_change_without_a_hand_and_what_is_open_stays(page: Page) -> None:
+    page.go("doc?d=bad-0.txt")
+    summary = page.browser.find_element("css selector", "summary")
+    summary.click()
+    page.go("stage?name=first")
+    field = page.browser.find_element("id", "number")
+    field.send_keys("7")
+    before = done(page)
+    page.yard.put("more.txt")
+    until(lambda: done(page) > before, "the number of documents that were done")
+    assert field.get_attribute("value") == "7"
+    assert page.browser.switch_to.active_element == field
+
+
+def done(page: Page) -> int:
+    # In one go: what was found a moment ago may have been replaced.
+    found = page.browser.execute_script(
+        "return [...document.querySelectorAll('#drivers td:nth-of-type(4)')]"
+        ".map(one => one.innerText)"
+    )
+    return sum(int(one.replace(",", "") or 0) for one in found)
+
+
+def test_log_follows_what_is_printed(page: Page) -> None:
+    until(lambda: page.yard.drivers().get("parse-1"), "a driver")
+    page.go("driver?name=parse-1&host=rose")
+    until_shown(page.browser, "It follows what is printed.")
+    for number in range(40):
+        page.yard.put(f"said-{number}.txt", queue="middle")
+    log = page.browser.find_element("id", "log")
+    until(lambda: "parsing said-" in log.text, "what it prints")
+
+
+def test_keyboard_alone_leads_everywhere(page: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page.go()
+    seen: list[str] = []
+    for _ in range(60):
+        page.browser.switch_to.active_element.send_keys(Keys.TAB)
+        now = page.browser.switch_to.active_element
+        outline = now.value_of_css_property("outline-style")
+        seen.append(now.accessible_name)
+        if now.tag_name != "body":
+            assert outline != "none", now.get_attribute("outerHTML")
+    wanted = {"Skip to the content", "Discarded", "Find", "Pause all", "parse", "Look again"}
+    assert wanted <= set(seen)
+    page.go("stage?name=parse")
+    link = page.browser.find_element("link text", "Discarded")
+    link.send_keys(Keys.ENTER)
+    until_shown(page.browser, "grouped over all")
+
+
+def test_pause_scale_and_restart_are_done_on_two_hosts_and_told_with_who(page: Page) -> None:
+    yard = page.yard
+    page.go("stage?name=parse")
+    press(page.browser, "Pause")
+    until_shown(page.browser, "‖ paused")
+    press(page.browser, "Resume")
+    until(lambda: "‖ paused" not in text(page.browser), "it goes on")
+    for host in ("rose", "fern"):
+        page.go("stage?name=parse")
+        page.browser.find_element("id", "number").send_keys("1")
+        page.browser.find_element("xpath", f"//option[.={host!r}]").click()
+        press(page.browser, "Scale")
+        press(page.browser, f"Yes, scale parse to 1 driver on {host}")
+        until(partial(yard.count, "scaled", host=host), f"{host} has another number")
+        page.go(f"driver?name=parse-1&host={host}")
+        before = yard.pid("parse-1", host)
+        restarted = partial(_differs, yard, host, before)
+        press(page.browser, "Restart")
+        press(page.browser, f"Yes, restart parse-1 on {host}")
+        until(restarted, "another process")
+    said = page.asked()
+    # Through 127.0.0.1 the system does not say who it was.
+    assert "restart parse-1 on fern, by 127.0.0.1" in said
+    assert "scale parse=1 on rose, by 127.0.0.1" in said
+    assert "pause parse, by 127.0.0.1" in said
+
+
+def _differs(yard: Yard, host: str, before: int) -> bool:
+    return yard.pid("parse-1", host) != before
+
+
+def test_group_is_tried_again_and_what_became_of_it_is_told(page: Page) -> None:
+    (page.yard.root / "mended").touch()
+    page.go("discarded")
+    page.browser.find_element("css selector", "#groups a").click()
+    press(page.browser, "Try the group again")
+    until_shown(page.browser, "Try 4 documents again?")
+    press(page.browser, "Yes, try them again")
+    until_shown(page.browser, "4 through, 0 failed again, 0 waiting")
+    page.go("discarded")
+    until_shown(page.browser, "Nothing was discarded")
+    assert any(one.startswith("retry 4 documents") for one in page.asked())
+
+
+def test_without_scripts_all_of_it_works(page: Page) -> None:
+    with browser(scripts=False) as plain:
+        plain.get(page.base)
+        plain.find_element("id", "token").send_keys(page.address.partition("#")[2])
+        press(plain, "Come in")
+        until_shown(plain, "Stages")
+        plain.find_element("link text", "parse").click()
+        press(plain, "Pause")
+        until_shown(plain, "Resume")
+        press(plain, "Resume")
+        plain.get(f"{page.base}driver?name=first-1&host=rose")
+        until_shown(plain, "The end of its log")
+        plain.find_element("link text", "The end of its log").click()
+        until_shown(plain, "Log of first-1")
+
+
+def test_name_of_a_stranger_that_leads_here_is_not_answered(page: Page) -> None:
+    port = re.search(r":([0-9]+)/", page.address)
+    assert port
+    rules = "--host-resolver-rules=MAP evil.example 127.0.0.1"
+    with browser(rules) as rebound:
+        rebound.get(f"http://evil.example:{port[1]}{page.base.partition(port[1])[2]}")
+        assert "this page has another name" in text(rebound)
+        assert rebound.get_cookies() == []
+        # Nor what a page of theirs asks of the name that is ours.
+        got = rebound.execute_async_script(
+            "const done = arguments[1];"
+            "fetch(arguments[0], {credentials: 'include'})"
+            ".then(said => said.text()).then(done, error => done('refused'))",
+            page.base,
+        )
+        assert got == "refused"
+
+
+def test_watchdog_that_is_killed_is_a_red_bar(page: Page) -> None:
+    page.go()
+    assert not page.browser.find_elements("css selector", ".bar")
+    for host in ("rose", "fern"):
+        found = page.yard.status(host)
+        assert found
+        os.kill(found.pid, signal.SIGKILL)
+    until_shown(page.browser, "No watchdog runs: nobody replaces a driver that ends.")
+    colour = page.browser.find_element("css selector", ".bar").value_of_css_property(
+        "background-color"
+    )
+    red, green, blue = map(int, re.findall(r"[0-9]+", colour)[:3])
+    assert red > 2 * max(green, blue)
+
+
+def test_server_that_is_gone_is_told_in_words(page: Page) -> None:
+    with serving(page.yard, "another") as address:
+        page.browser.get(address)
+        until_shown(page.browser, "Stages")
+    until_shown(page.browser, "not updated since")

@@ -1,0 +1,183 @@
+"""What may be asked by a button, by whom, and what is written down of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("jinja2")
+
+from tests.served import answered, at, chosen_in, discard, facts_of, get, located, member, post
+from watchdogd.operators.hosts import Chosen
+from watchdogd.operators.recent_events import recent_events
+from watchdogd.operators.web.facts import Facts
+from watchdogd.operators.web.respond import ROUTES, Response, respond
+
+FORMS = sorted(path for path, route in ROUTES.items() if route.method == "POST")
+
+
+@pytest.fixture
+def chosen(tmp_path: Path) -> Chosen:
+    return chosen_in(tmp_path)
+
+
+@pytest.fixture
+def facts(chosen: Chosen) -> Facts:
+    return facts_of(chosen, acts=True)
+
+
+def control(chosen: Chosen) -> set[str]:
+    return {path.name for path in Path(chosen.pipeline.root, ".watchdogd").iterdir()}
+
+
+def asked(chosen: Chosen) -> list[tuple[str, str]]:
+    """Who asked for what, the newest first."""
+    return [(one.who, one.message) for one in recent_events(chosen, 100) if one.event == "asked"]
+
+
+# Who may
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_nothing_is_asked_for_whoever_may_not_or_whose_form_is_not_ours(
+    path: str, chosen: Chosen, facts: Facts
+) -> None:
+    may = f"{path}?do=pause&stage=parse" if path in ("/ask", "/do") else path
+    refused = [
+        # Where there are no buttons; who may look alone; a form of another session, or of nobody.
+        respond(post(may), facts_of(chosen), at(facts)),
+        respond(post(may, role="read"), facts, at(facts)),
+        respond(post(may, {"form": "0" * 32}), facts, at(facts)),
+        respond(post(may)._replace(body=b""), facts, at(facts)),
+        respond(post(may, origin="http://evil.example"), facts, at(facts)),
+        respond(post(may, origin="null"), facts, at(facts)),
+        respond(post(may, sec_fetch_site="cross-site"), facts, at(facts)),
+        # A program's token opens no forms.
+        respond(post(may, cookie="", authorization="Bearer " + "a" * 32), facts, at(facts)),
+    ]
+    assert [one.status for one in refused] == [403] * len(refused)
+    assert not any(one.question for one in refused)
+    assert respond(get(may), facts, at(facts)).status == 405
+
+
+def test_buttons_are_there_for_whoever_may_and_nobody_else(chosen: Chosen, facts: Facts) -> None:
+    for path in ("/", "/stage?name=parse", "/driver?name=parse-1"):
+        may = answered(get(path, member("act")), facts, chosen)
+        look = answered(get(path), facts, chosen)
+        none = answered(get(path, member("act")), facts_of(chosen), chosen)
+        assert b'method="post"' in may.body
+        assert b'method="post"' not in look.body + none.body
+
+
+# What is done
+
+
+def test_pause_and_resume_make_and_remove_the_file_and_are_written_down(
+    chosen: Chosen, facts: Facts
+) -> None:
+    queue = Path(chosen.pipeline.path("values"))
+    came = answered(post("/do?do=pause&stage=parse"), facts, chosen)
+    assert located(came) == "/stage?name=parse"
+    assert (queue / "PAUSE").exists()
+    answered(post("/do?do=resume&stage=parse"), facts, chosen)
+    assert not (queue / "PAUSE").exists()
+    answered(post("/do?do=pause"), facts, chosen)
+    assert "PAUSE" in control(chosen)
+    who = "user 1000 (rose)"
+    assert asked(chosen) == [
+        (who, "pause"),
+        (who, "resume parse"),
+        (who, "pause parse"),
+    ]
+
+
+def test_scale_and_restart_are_asked_back_and_done_on_the_host_that_was_named(
+    chosen: Chosen, facts: Facts
+) -> None:
+    form = {"number": "4", "host": "rose"}
+    page = answered(post("/ask?do=scale&stage=parse", form), facts, chosen)
+    assert b"Really scale parse to 4 drivers on rose?" in page.body
+    assert not {name for name in control(chosen) if name.startswith("scale")}
+    answered(post("/do?do=scale&stage=parse&number=4&host=rose"), facts, chosen)
+    scale = Path(chosen.pipeline.root, ".watchdogd", "scale-parse@rose")
+    assert scale.read_text() == "4\n"
+    answered(post("/do?do=scale&stage=parse&number=auto&host=rose"), facts, chosen)
+    assert scale.read_text() == "auto\n"
+    answered(post("/do?do=restart&driver=parse-2&host=rose"), facts, chosen)
+    assert [name for name in control(chosen) if name.startswith("restart-parse-2@rose-")]
+    assert asked(chosen)[0][1] == "restart parse-2 on rose"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("do=pause&stage=nothing", "do=restart&driver=../../x", "do=scale&stage=parse&host=evil"),
+        *("do=remove&stage=parse", "do=__class__", "do=scale&stage=parse&number=-1", "do="),
+        *("do=scale&stage=parse&number=99999", "do=scale"),
+    ],
+)
+def test_nothing_is_done_to_what_there_is_not(words: str, chosen: Chosen, facts: Facts) -> None:
+    before = control(chosen)
+    assert answered(post(f"/do?{words}"), facts, chosen).status in (400, 404, 503)
+    assert control(chosen) - {"events"} == before - {"events"}
+
+
+# Trying again
+
+
+def shown(answer: Response, facts: Facts) -> tuple[str, Facts]:
+    """The batch of a page that asks back, and the facts with it."""
+    assert answer.pending is not None
+    return answer.pending.id, facts._replace(pending={answer.pending.id: answer.pending})
+
+
+def test_group_is_tried_again_as_it_was_shown_and_what_comes_later_is_not(
+    chosen: Chosen, facts: Facts
+) -> None:
+    for number in range(3):
+        discard(chosen, f"bad-{number}", f"ValueError: line {number}")
+    discard(chosen, "other", "KeyError: no such thing")
+    page = json.loads(answered(get("/discarded.json"), facts, chosen).body)
+    key = next(one["key"] for one in page["groups"] if one["count"] == 3)
+    answer = answered(post(f"/retry?group={key}"), facts, chosen)
+    assert b"Try 3 documents again?" in answer.body
+    id, later = shown(answer, facts)
+    discard(chosen, "bad-9", "ValueError: line 9")
+    came = answered(post(f"/put-back?id={id}"), later, chosen)
+    assert located(came) == f"/batch?id={id}"
+    queue = Path(chosen.pipeline.path("values"))
+    assert sorted(one.name for one in queue.glob("*.ready")) == [f"bad-{n}.ready" for n in range(3)]
+    said = json.loads(answered(get(f"/batch.json?id={id}"), facts, chosen).body)
+    assert said["batch"]["who"] == "user 1000 (rose)"
+    assert said["counts"]["waiting"] == 3
+    assert asked(chosen)[0][1].startswith("retry 3 documents: group ")
+    listed = json.loads(answered(get("/batches.json"), facts, chosen).body)
+    assert [one["id"] for one in listed["batches"]] == [id]
+
+
+def test_number_of_many_documents_must_be_typed(chosen: Chosen, facts: Facts) -> None:
+    for number in range(101):
+        discard(chosen, f"bad-{number}", "ValueError: bad")
+    answer = answered(post("/retry"), facts, chosen)
+    assert answer.body.count(b"<li>") == 20
+    id, later = shown(answer, facts)
+    for words in ({}, {"count": "100"}, {"count": "1"}):
+        again = answered(post(f"/put-back?id={id}", words), later, chosen)
+        assert again.status == 400
+        assert b"nothing was done" in again.body
+    assert not list(Path(chosen.pipeline.path("values")).glob("*.ready"))
+    assert located(answered(post(f"/put-back?id={id}", {"count": "101"}), later, chosen))
+
+
+def test_one_document_is_tried_again_from_its_own_page(chosen: Chosen, facts: Facts) -> None:
+    discard(chosen, "bad-1", "ValueError: bad")
+    discard(chosen, "bad-2", "ValueError: bad")
+    answer = answered(post("/retry?stage=parse&docid=bad-1"), facts, chosen)
+    id, later = shown(answer, facts)
+    answered(post(f"/put-back?id={id}"), later, chosen)
+    ready = Path(chosen.pipeline.path("values")).glob("*.ready")
+    assert [one.name for one in ready] == ["bad-1.ready"]
+
+
+def test_what_was_never_shown_is_not_put_back(chosen: Chosen, facts: Facts) -> None:
+    assert answered(post("/put-back?id=20310501-140000-abcd"), facts, chosen).status == 404

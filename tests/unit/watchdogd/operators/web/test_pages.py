@@ -1,0 +1,300 @@
+"""What the pages show, and that nothing in a name, a report or a log is obeyed."""
+
+import html.parser
+import json
+import os
+import re
+import unicodedata
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("jinja2")
+
+from tests.cli.pipelines import driver, make, publish, report
+from tests.served import answered, at, chosen_in, discard, facts_of, get, member
+from watchdogd.cli.pipeline_argument import choose
+from watchdogd.operators.hosts import Chosen
+from watchdogd.operators.log_files import WINDOW
+from watchdogd.operators.web import graph, pages
+from watchdogd.operators.web.respond import ROUTES
+
+HOSTILE = [
+    "<script>alert(1)",
+    '"><img src=x onerror=alert(1)>.pdf',
+    "a&b'c\"d{{7*7}}{% raw %}",
+    "\u202egpj.exe",
+    "\x1b[31mred\x07",
+    "line\nend",
+    os.fsdecode(b"no text \xff\xfe"),
+    "-rf",
+]
+
+
+# What the templates have themselves.
+OURS = {
+    tag
+    for path in (Path(pages.__file__).parent / "templates").iterdir()
+    for tag in re.findall(r"<([a-z0-9]+)", path.read_text())
+}
+
+
+class Elements(html.parser.HTMLParser):
+    """The names of elements and of attributes, and all text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.shown: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.shown += [value or "" for _, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.shown.append(data)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_name_and_report_are_shown_and_never_obeyed(name: str, tmp_path: Path) -> None:
+    chosen = chosen_in(
+        tmp_path,
+        drivers=(driver("parse-1", document=name, why=name),),
+        notes=(name,),
+        reload_error=name,
+    )
+    facts = facts_of(chosen)
+    if "\n" not in name:
+        discard(chosen, name, f"cannot read {name}", traceback=name, stderr_tail=name)
+    for path in ("/", "/stage?name=parse", "/driver?name=parse-1", "/discarded", doc(name)):
+        answer = answered(get(path), facts, chosen)
+        found = Elements(answer.body.decode())
+        assert set(found.tags) <= OURS
+        assert found.tags.count("script") == 1
+        assert not {one for one in found.attributes if one.startswith("on")}
+        for text in found.shown:
+            assert not [char for char in text if _steers(char)], (path, text)
+
+
+def _steers(char: str) -> bool:
+    return unicodedata.category(char)[0] == "C" and char not in "\n\t"
+
+
+def doc(name: str) -> str:
+    return "/doc?d=" + quote(name, errors="surrogateescape")
+
+
+def elements(path: str, chosen: Chosen) -> Elements:
+    return Elements(answered(get(path), facts_of(chosen), chosen).body.decode())
+
+
+def test_page_counts_as_status_does(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    for number in range(3):
+        (tmp_path / "queues" / "values" / f"doc-{number}.ready").touch()
+    facts = facts_of(chosen)
+    page = answered(get("/index.json"), facts, chosen)
+    said = json.loads(page.body)
+    assert said["version"] == 1
+    stages = {one["name"]: one for one in said["stages"]}
+    assert stages["parse"]["waiting"] == 3
+    shown = " ".join(elements("/", chosen).shown)
+    assert "parse-2 is crash-looped: exit code 3" in shown
+
+
+@pytest.mark.parametrize("path", sorted(one for one in ROUTES if ROUTES[one].method == "GET"))
+def test_every_page_is_there_for_programs(path: str, tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    (tmp_path / "queues" / "input" / "doc.ready").touch()
+    words = {"/stage": "?name=parse", "/driver": "?name=parse-1", "/doc": "?d=doc"}.get(path, "")
+    name = f"{'/index' if path == '/' else path}.json"
+    answer = answered(get(f"{name}{words}"), facts_of(chosen), chosen)
+    assert json.loads(answer.body)["version"] == 1
+    # No driver has a log there, and there is no batch.
+    assert answer.status == (404 if path in ("/log", "/batch") else 200)
+
+
+def test_page_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    facts = facts_of(chosen)
+    first = answered(get("/"), facts, chosen)
+    tag = dict(first.headers)["ETag"]
+    again = answered(get("/", {**member(), "if-none-match": tag}), facts, chosen, at(facts) + 1)
+    assert (again.status, again.body) == (304, b"")
+
+
+def test_old_facts_are_shown_with_their_age(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    facts = facts_of(chosen)
+    later = answered(get("/"), facts, chosen, at(facts) + 600)
+    assert later.status == 200
+    assert b"These numbers are 10 min" in later.body
+    assert answered(get("/health"), facts, chosen, at(facts) + 600).status == 503
+
+
+def test_what_hangs_leaves_the_numbers_that_were_seen_before(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    (tmp_path / "queues" / "values" / "doc.ready").touch()
+    facts = facts_of(chosen)
+    hung = facts_of(chosen._replace(hung=True))
+    name = chosen.pipeline.name
+    seen = facts.pipelines[name]._replace(seen=hung.pipelines[name].seen)
+    later = at(facts) + 60
+    page = answered(get("/"), facts._replace(pipelines={name: seen}), chosen, later)
+    assert b"since then the file system has not answered" in page.body
+    old = facts._replace(pipelines={name: seen})
+    stage = answered(get("/stage?name=parse"), old, chosen, later)
+    assert "<dt>waiting</dt><dd>1</dd>" in stage.body.decode()
+
+
+def test_page_of_what_was_never_seen_says_so(tmp_path: Path) -> None:
+    facts = facts_of(chosen_in(tmp_path))
+    name = next(iter(facts.pipelines))
+    never = facts._replace(pipelines={name: facts.pipelines[name]._replace(seen=None, full=None)})
+    answer = answered(get("/"), never, choose(str(make(tmp_path))))
+    assert answer.status == 503
+    assert b"has not answered yet" in answer.body
+
+
+def test_long_report_is_cut_and_says_so(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    discard(chosen, "doc.pdf", "long", traceback="x" * 500_000)
+    page = answered(get("/doc?d=doc.pdf"), facts_of(chosen), chosen).body.decode()
+    assert "cut here: 500,000 characters in all" in page
+    assert len(page) < 100_000
+
+
+def test_what_documents_hold_is_never_shown(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    secret = "what nobody may read"
+    (tmp_path / "queues" / "values" / "doc.ready").write_text(secret)
+    discard(chosen, "gone.pdf", "bad")
+    (tmp_path / "queues" / "values" / "discarded" / "gone.pdf").write_text(secret)
+    facts = facts_of(chosen)
+    for path in (*ROUTES, "/doc?d=doc", "/doc?d=gone.pdf"):
+        assert secret.encode() not in answered(get(path), facts, chosen).body
+
+
+def test_two_pipelines_are_one_page_each_and_a_page_of_both(tmp_path: Path) -> None:
+    made = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        file = make(tmp_path / name)
+        file.write_text(file.read_text().replace('"serif"', f'"{name}"'))
+        publish(file, report(name=name))
+        made.append(choose(str(file)))
+    facts = facts_of(*made)
+    both = answered(get("/"), facts, made[0]).body.decode()
+    assert "?p=one" in both
+    assert "?p=two" in both
+    assert "<h1>two" in answered(get("/?p=two"), facts, made[1]).body.decode()
+    assert answered(get("/?p=three"), facts, made[0]).status == 404
+
+
+# Logs
+
+
+def log_of(chosen: Chosen, data: bytes, name: str = "parse-1") -> Path:
+    directory = Path(chosen.pipeline.root) / ".watchdogd" / "logs" / "rose"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.log").write_bytes(data)
+    return directory / f"{name}.log"
+
+
+def piece(chosen: Chosen, words: str = "") -> dict[str, object]:
+    path = f"/log.json?name=parse-1&host=rose{words}"
+    found: dict[str, object] = json.loads(answered(get(path), facts_of(chosen), chosen).body)
+    return found
+
+
+def test_log_is_shown_without_colours_and_with_what_steers_made_visible(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    log_of(chosen, b"\x1b[31mred\x1b[0m\n 1 %\r 50 %\r100 %\nbell\x07 \xff\n\x1b]0;title\x07x\r\n")
+    assert piece(chosen)["data"] == "red\n100 %\nbell\\x07 \\xff\nx\n"
+
+
+def test_log_comes_in_windows_that_join(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    lines = "".join(f"line {number} ü\n" for number in range(20_000))
+    log_of(chosen, lines.encode())
+    text, words = "", "&from=0"
+    while True:
+        found = piece(chosen, words)
+        text += str(found["data"])
+        assert len(str(found["data"])) <= WINDOW
+        words = f"&from={found['end']}&file={found['inode']}"
+        if found["end"] == found["size"]:
+            break
+    assert text == lines
+
+
+def test_log_that_was_rotated_is_read_from_its_beginning(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    path = log_of(chosen, b"before the rotation\n")
+    found = piece(chosen)
+    path.rename(path.with_suffix(".log.1"))
+    log_of(chosen, b"after it, and longer than what was before\n")
+    after = piece(chosen, f"&from={found['end']}&file={found['inode']}")
+    assert after["data"] == "after it, and longer than what was before\n"
+
+
+def test_log_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    path = log_of(chosen, b"")
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    path.unlink()
+    path.symlink_to(secret)
+    answer = answered(get("/log?name=parse-1&host=rose"), facts_of(chosen), chosen)
+    assert answer.status in (404, 503)
+    assert b"<pre" not in answer.body
+
+
+# Drawing
+
+
+def node(name: str, inputs: str, outputs: str) -> graph.Node:
+    return graph.Node(name, tuple(inputs.split()), tuple(outputs.split()))
+
+
+def test_stages_are_drawn_each_right_of_all_that_lead_to_it() -> None:
+    stages = [node("join", "b c", "out"), node("left", "a", "b"), node("right", "b", "c")]
+    drawing = graph.draw([*stages, node("first", "in", "a")])
+    at = {box.node.name: box.x for box in drawing.boxes}
+    assert at["in"] < at["first"] < at["left"] < at["right"] < at["join"] < at["out"]
+    assert {(one.start, one.end) for one in drawing.arrows} >= {("left", "join"), ("right", "join")}
+
+
+def test_circle_of_stages_is_drawn_too() -> None:
+    drawing = graph.draw([node("one", "a", "b"), node("two", "b", "a")])
+    assert len(drawing.boxes) == 2
+
+
+def test_nothing_is_drawn_over_anything_else() -> None:
+    drawing = graph.draw([node(f"s{one}", "in", f"out-{one}") for one in range(20)])
+    places = [(box.x, box.y, box.x + box.width, box.y + box.height) for box in drawing.boxes]
+    for index, one in enumerate(places):
+        for other in places[index + 1 :]:
+            assert (
+                one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+            )
+        assert 0 <= one[0] < one[2] <= drawing.width
+        assert 0 <= one[1] < one[3] <= drawing.height
+
+
+def test_curve_covers_the_least_and_the_most_of_each_column() -> None:
+    day = [(float(at), at % 60 / 60) for at in range(0, 86_400, 10)]
+    drawn = graph.curve(day, 0.0, 86_400.0)
+    points = [tuple(map(float, one.split(","))) for one in drawn.points.split()]
+    assert len(points) == 600
+    assert drawn.top == max(value for _, value in day)
+    assert all(0 <= x < 300 and 0 <= y <= 60 for x, y in points)
+    assert graph.curve([], 0.0, 1.0).points == ""
+
+
+def test_printed_leaves_what_is_text() -> None:
+    assert pages.printed("läuft\n\tja".encode()) == "läuft\n\tja"

@@ -1,0 +1,198 @@
+"""The server and the process that looks: sockets, tokens, one look however many watch."""
+
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytest.importorskip("jinja2")
+pytest.importorskip("waitress")
+
+from queuedriver.errors import BadArgument, NotPermitted
+from tests.cli.pipelines import make, publish, report
+from tests.waiting import is_alive, until
+from watchdogd.operators.web.facts import Question
+from watchdogd.operators.web.server import listen_at
+from watchdogd.operators.web.snapshot import Looker
+from watchdogd.operators.web.tokens import read_keys
+
+LOOKING = [sys.executable, "-m", "watchdogd.cli.operators.looking"]
+
+
+class Page(NamedTuple):
+    """A server that runs: what it printed."""
+
+    process: subprocess.Popen[str]
+    path: str
+    prefix: str
+    token: str
+
+    def get(self, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
+        """Ask through the socket."""
+        connection = HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(self.path)
+        bearer = {"Authorization": f"Bearer {self.token}"}
+        connection.request(
+            "GET", self.prefix + path, headers=bearer if headers is None else headers
+        )
+        answer = connection.getresponse()
+        found = answer.status, answer.read().decode()
+        connection.close()
+        return found
+
+
+@contextmanager
+def served(directory: Path, *words: str) -> Iterator[Page]:
+    file = make(directory)
+    publish(file, report())
+    run = directory / "run"
+    run.mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "watchdogd", "serve", str(file), *words],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(run), "WATCHDOGD_STATE": str(directory / "s")},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        forward, look = process.stdout.readline(), process.stdout.readline()
+        path = re.search(r"ssh -L 8000:(\S+) ", forward)
+        address = re.search(r"http://localhost:[0-9]+(/[0-9a-f]+)/#([0-9a-f]+)", look)
+        assert path, forward
+        assert address, look
+        yield Page(process, path[1], address[1], address[2])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_socket_is_its_owners_and_the_line_that_leads_there_is_printed(tmp_path: Path) -> None:
+    with served(tmp_path) as page:
+        found = os.stat(page.path)
+        assert stat.S_ISSOCK(found.st_mode)
+        assert stat.S_IMODE(found.st_mode) == 0o600
+        assert page.path.startswith(str(tmp_path / "run"))
+        status, said = page.get("/")
+        assert status == 200
+        assert "<h1>serif" in said
+        assert page.get("/", {})[1].count("serif") == 0
+        assert page.get("/health")[0] == 200
+        # What is no request at all is told the same.
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.connect(page.path)
+            raw.sendall(b"GET / HTTP/1.1\r\nHost : x\r\n\r\n")
+            assert b"default-src 'none'" in raw.recv(10_000)
+
+
+@pytest.mark.slow
+def test_killing_it_leaves_nothing_that_runs_and_the_next_takes_its_place(tmp_path: Path) -> None:
+    before = sorted((tmp_path).rglob("queues/**"))
+    with served(tmp_path) as page:
+        page.get("/")
+        children = until(lambda: _children(page.process.pid))
+        page.process.kill()
+        until(lambda: not any(map(is_alive, children)), "the end of the process that looks")
+    with served(tmp_path) as page:
+        assert page.get("/")[0] == 200
+    assert not [one for one in before if not one.exists()]
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(one) for task in tasks for one in task.read_text().split()]
+
+
+@contextmanager
+def looker(*words: str) -> Iterator[Looker]:
+    one = Looker("serif", list(words))
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def test_fifty_who_watch_cost_one_look(tmp_path: Path) -> None:
+    file = make(tmp_path)
+    publish(file, report())
+    with looker(*LOOKING, str(file)) as one:
+        until(lambda: one.latest().seen)
+        looks = one.looks
+        watching = [threading.Thread(target=one.latest) for _ in range(50)]
+        for thread in watching:
+            thread.start()
+        for thread in watching:
+            thread.join()
+        assert one.looks <= looks + 1
+
+
+def test_nobody_who_watches_means_nobody_who_looks(tmp_path: Path) -> None:
+    with looker(*LOOKING, str(make(tmp_path))) as one:
+        assert one.looks == 0
+        assert one._process is None
+
+
+_SILENT = "import sys, time; time.sleep(3600)"
+
+
+def test_who_asks_what_hangs_has_an_answer_all_the_same() -> None:
+    with looker(sys.executable, "-c", _SILENT) as one:
+        assert one.latest().seen is None
+        answer = one.ask(Question("serif", "events"))
+        assert answer.status == 503
+        assert "does not answer" in answer.error
+
+
+def test_process_that_ends_is_noticed_at_once() -> None:
+    with looker(sys.executable, "-c", "") as one:
+        assert one.ask(Question("serif", "events")).status == 503
+
+
+# Tokens
+
+
+def test_tokens_are_made_once_and_nobody_else_can_read_them(tmp_path: Path) -> None:
+    path = str(tmp_path / "tokens")
+    keys = read_keys(path)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert read_keys(path) == keys
+    assert len(bytes.fromhex(keys.read)) * 8 == 128
+    assert keys.read != keys.act
+
+
+def test_file_of_tokens_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    read_keys(str(path))
+    path.chmod(0o640)
+    with pytest.raises(NotPermitted, match="chmod 600"):
+        read_keys(str(path))
+
+
+@pytest.mark.parametrize("text", ["", "read short\nact short", "read " + "x" * 20, "\xff" * 40])
+def test_file_without_two_tokens_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(BadArgument, match="two tokens"):
+        read_keys(str(path))
+
+
+def test_second_server_does_not_take_the_socket_of_the_first(tmp_path: Path) -> None:
+    path = str(tmp_path / "sock")
+    with listen_at(path) as first:
+        first.listen()
+        with pytest.raises(FileExistsError, match="already"):
+            listen_at(path)
+    with listen_at(path):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600

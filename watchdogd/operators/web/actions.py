@@ -1,0 +1,119 @@
+"""What people may ask by a button: the moves of `operators/actions.py`, with who asked for each.
+
+Before it is done, a page says what it would be; documents that are to be tried again are listed
+then, and what comes later is not among them.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from queuedriver.errors import NotFound
+from queuedriver.format.units import format_count
+from watchdogd.operators import actions, batches
+from watchdogd.operators.batches import Batch
+from watchdogd.operators.discards import survey
+from watchdogd.operators.hosts import Chosen
+from watchdogd.operators.view import View
+from watchdogd.pipeline.model import Stage
+
+Words = Mapping[str, Any]
+
+
+class Action(NamedTuple):
+    """Something that may be asked: how it is told, and how it is done; by whom comes last."""
+
+    # For people: "pause parse".
+    words: Callable[[Words], str]
+    do: Callable[[Chosen, Words, str], object]
+
+
+def _where(words: Words) -> str:
+    return f" on {words['host']}" if words.get("host") else ""
+
+
+def _about(words: Words) -> str:
+    return words.get("driver") or words.get("stage") or "the whole pipeline"
+
+
+def _number(words: Words) -> str:
+    number = words.get("number")
+    return "as many drivers as the file says" if number is None else format_count(number, "driver")
+
+
+def _stages(chosen: Chosen, words: Words) -> list[Stage]:
+    """Return the stage that is named, looked up in the pipeline; none where none is."""
+    name = words.get("stage")
+    if name and chosen.pipeline.stage(name) is None:
+        raise NotFound(f"no stage {name!r} in this pipeline")
+    return [one for one in chosen.pipeline.stages if one.name == name]
+
+
+def _scale(chosen: Chosen, words: Words, who: str) -> None:
+    (stage,) = _stages(chosen, words)
+    wanted = {stage.name: words.get("number")}
+    actions.scale(chosen, wanted, words.get("host") or None, who)
+
+
+def _restart(chosen: Chosen, words: Words, who: str) -> None:
+    target = words.get("driver") or words.get("stage")
+    names = [target] if target else [one.name for one in chosen.pipeline.stages]
+    actions.restart(chosen, [(name, words.get("host") or "") for name in names], who)
+
+
+ACTIONS: Mapping[str, Action] = {
+    "pause": Action(
+        lambda words: f"pause {_about(words)}",
+        lambda chosen, words, who: actions.pause(chosen, _stages(chosen, words), who),
+    ),
+    "resume": Action(
+        lambda words: f"resume {_about(words)}",
+        lambda chosen, words, who: actions.resume(chosen, _stages(chosen, words), who),
+    ),
+    "scale": Action(
+        lambda words: f"scale {_about(words)} to {_number(words)}{_where(words)}", _scale
+    ),
+    "restart": Action(lambda words: f"restart {_about(words)}{_where(words)}", _restart),
+}
+
+
+def check(view: View, words: Words) -> None:
+    """Look up what the words name among what there is; NotFound for what is not."""
+    if words.get("do") == "scale" and not words.get("stage"):
+        raise NotFound("which stage is to be scaled?")
+    known = {
+        "stage": {one.name for one in view.stages},
+        "driver": {one.name for one in view.drivers},
+        "host": {one.report.host for one in view.chosen.hosts.seen},
+    }
+    for kind, names in known.items():
+        name = words.get(kind)
+        if name and name not in names:
+            raise NotFound(f"no {kind} {name!r} in this pipeline")
+
+
+# In the process that looks
+
+
+def act(chosen: Chosen, do: str, words: Words, who: str) -> None:
+    """Do what was asked."""
+    ACTIONS[do].do(chosen, words, who)
+
+
+def prepare(
+    chosen: Chosen, who: str, stage: str, cause: str, text: str, group: str, docid: str
+) -> Batch:
+    """List the discarded documents that are meant, to be tried again; NotFound for none."""
+    found = survey(chosen.pipeline, _stages(chosen, {"stage": stage}), cause=cause, text=text)
+    cases = [one for one in found.cases if group in ("", one.key) and docid in ("", one.docid)]
+    if not cases:
+        raise NotFound("none of these documents is discarded any more")
+    parts = {"stage": stage, "cause": cause, "text": text, "group": group, "document": docid}
+    asked = ", ".join(f"{key} {said}" for key, said in parts.items() if said)
+    return batches.of_cases(cases, who, asked or "all that was discarded", time.time())
+
+
+def put_back(chosen: Chosen, batch: Batch) -> str:
+    """Put the documents of a batch back; return its id."""
+    actions.put_back(chosen, batch)
+    return batch.id
