@@ -36,24 +36,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from queuedriver.format.records import Failure
 
-# What a full disk, a failing one, a stale mount, a read-only remount or a server that went away
-# say. None of it is a document's fault.
-_TROUBLE = frozenset(
-    {
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EIO,
-        errno.ESTALE,
-        errno.EROFS,
-        errno.ETIMEDOUT,
-        errno.EHOSTDOWN,
-        errno.EHOSTUNREACH,
-        errno.ENOTCONN,
-        errno.EREMOTEIO,
-        errno.ENODEV,
-        errno.ENXIO,
-    }
-)
+# What a full disk says; one that fails, or is gone, or was remounted for reading; and a server that
+# went away, or a mount of it that is stale. None of it is a document's fault.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FAILING = frozenset({errno.EIO, errno.EREMOTEIO, errno.EROFS, errno.ENODEV, errno.ENXIO})
+_AWAY = frozenset({errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOTCONN})
+_TROUBLE = _FULL | _FAILING | _AWAY | {errno.ESTALE}
 # What a host has too little of just now.
 _SCARCE = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 # The exit codes of what may go well later, and of what nobody foresaw.
