@@ -29,21 +29,19 @@ def key(pipeline: Pipeline) -> str:
     return key_of(os.path.realpath(pipeline.root))
 
 
-def seen(pipeline: Pipeline, limit: float = programs.SOON) -> Facts:
+def seen(pipeline: Pipeline) -> Facts:
     """Return what Slurm says, asked now unless somebody has just asked; by whoever may not write
     below the root, what it said last."""
     try:
         with Ledger.open(pipeline.root) as ledger:
             with suppress(OSError):
                 # Who may not write there asks nobody.
-                ask(ledger, pipeline, limit)
+                ask(ledger, pipeline, programs.SOON)
             return ledger.facts()
-    except (FileNotFoundError, NotADirectoryError):
-        # Nothing was ever submitted.
-        return Facts()
     except OSError as error:
         if is_trouble(error):
             raise
+        # Nothing was ever submitted, or is to be seen.
         return Facts()
 
 

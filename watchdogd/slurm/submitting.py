@@ -24,8 +24,9 @@ from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.queue import Queue
 from watchdogd import control
 from watchdogd.host import program
+from watchdogd.operators.hosts import read_hosts
 from watchdogd.pipeline.model import HOUR, Drivers, Pipeline
-from watchdogd.report import HOSTS, Alien, HostReport, decode
+from watchdogd.report import HostReport
 from watchdogd.slurm import programs
 from watchdogd.slurm.elements import Element, is_element
 from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Ledger
@@ -55,6 +56,7 @@ class Sight(NamedTuple):
 
     # Documents of each queue that are to be done and may be claimed.
     unfinished: dict[str, int]
+    # Where watchdogs run, of those alone.
     reports: list[HostReport]
 
 
@@ -66,21 +68,8 @@ def look(pipeline: Pipeline) -> Sight:
             controls = queue.controls()
             if not (controls.paused or controls.quit or queue.stopped()):
                 found[name] = queue.listing(time.time()).waiting
-    return Sight(found, _read_reports(pipeline.root))
-
-
-def _read_reports(root: str) -> list[HostReport]:
-    """Return what watchdogs have said; where some run, only those."""
-    found = []
-    path = os.path.join(root, HOSTS)
-    if not os.path.isdir(path):
-        return []
-    with Directory.open(path, inside=2) as directory:
-        for name in directory.names():
-            with suppress(FileNotFoundError, Alien):
-                if name.endswith(".json") and name[0] != ".":
-                    found.append(decode(directory.read(name)))
-    return [one for one in found if one.state != "stopped"] or found
+    reports = [one.report for one in read_hosts(pipeline.root).seen]
+    return Sight(found, [one for one in reports if one.state != "stopped"] or reports)
 
 
 def bounds(ledger: Ledger, request: Request) -> Drivers:
