@@ -14,7 +14,9 @@ from typing import NamedTuple, TextIO
 from queuedriver.format.records import json_text
 from queuedriver.format.units import visible
 
-_GAP = "  "
+# Between two columns of a table, and the least that one has which gives way; in characters.
+GAP = 2
+NARROWEST = 8
 _ELLIPSIS = "…"
 _CLEAR = "\r\033[K"
 
@@ -74,6 +76,9 @@ class Paint(NamedTuple):
     def head(self, text: str) -> str:
         return self._in("1", text)
 
+    def chosen(self, text: str) -> str:
+        return self._in("7", text)
+
     def _in(self, code: str, text: str) -> str:
         return f"\033[{code}m{text}\033[0m" if self.on and text else text
 
@@ -118,15 +123,17 @@ def table(
     cells = [[row[index] for index in shown] for row in (titles, *rows)]
     kinds = [columns[index][:1] for index in shown]
     widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
-    surplus = 0 if wide is None else sum(widths) + len(_GAP) * (len(widths) - 1) - wide
+    surplus = 0 if wide is None else sum(widths) + GAP * (len(widths) - 1) - wide
     for index, kind in enumerate(kinds):
         if kind == "~" and surplus > 0:
-            widths[index] = max(width(cells[0][index]), 8, widths[index] - surplus)
+            widths[index] = max(width(cells[0][index]), NARROWEST, widths[index] - surplus)
     return [
-        _GAP.join(
+        (" " * GAP)
+        .join(
             _pad(shorten(cell, size), size, kind == ">")
             for cell, size, kind in zip(row, widths, kinds, strict=True)
-        ).rstrip()
+        )
+        .rstrip()
         for row in cells
     ]
 

@@ -103,13 +103,20 @@ def forget_stacks(path: str) -> None:
         os.unlink(_checked(path))
 
 
+def read_stacks(path: str) -> str | None:
+    """Return what was written for a driver of this host so far; None when there is nothing."""
+    try:
+        with Directory.open(os.path.dirname(_checked(path))) as directory:
+            return directory.read(os.path.basename(path), _MAX_STACKS).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
 def read_ending(path: str) -> Failure | None:
     """Return what ended a driver of this host, or how it ended by itself where that was noted: it
     hung, took too much memory, crashed, or for no fault of its document; None when nobody knows."""
-    try:
-        with Directory.open(os.path.dirname(_checked(path))) as directory:
-            text = directory.read(os.path.basename(path), _MAX_STACKS).decode(errors="replace")
-    except FileNotFoundError:
+    text = read_stacks(path)
+    if text is None:
         return None
     lines = text.splitlines()
     said = [line.removeprefix(_ENDED) for line in lines if line.startswith(_ENDED)]

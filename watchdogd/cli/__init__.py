@@ -4,7 +4,7 @@ arguments           parameters that several commands have; which pipeline's file
 pipeline_argument   which pipeline, stage, driver and host the words of a line mean
 check, run, unit    before it runs, running it, and having systemd run it
 watch               what `run` does once its helper is begun; `progress` tells how far it is
-status              `status` and `top`, of what `operators/` knows; screen is how it looks
+status              `status`, of what `operators/` knows; screen is how it looks
 logs, trace         what drivers print; the way of a document
 operators/          for whoever looks on: what went wrong, and what to do; the page; metrics
 steer               what the watchdogs are asked
@@ -26,7 +26,7 @@ COMMANDS = {
     "check": Command("check", "check", "Name every mistake of a pipeline's file; list its stages."),
     "run": Command("run", "run", "Run a pipeline: keep the drivers of its stages alive."),
     "status": Command("status", "status", "Show how a pipeline is going."),
-    "top": Command("status", "top", "Show how it is going, as it goes."),
+    "top": Command("operators.top", "top", "Show how it is going, as it goes, and steer it."),
     "serve": Command("operators.serve", "serve", "Show how it is going in a browser."),
     "metrics": Command("operators.metrics", "metrics", "Print what Prometheus is told of it."),
     "logs": Command("logs", "logs", "Show what drivers print."),

@@ -28,13 +28,13 @@ def trace(
     if as_json:
         write_json(found.as_json(chosen.pipeline.name))
     else:
-        for line in _lines(found, paint_for(sys.stdout)):
+        for line in lines(found, paint_for(sys.stdout)):
             print(line)
-        print(escape_name(found.conclusion))
     warn_of_gaps([stop.document.journal for stop in found.stops])
 
 
-def _lines(found: Route, paint: Paint) -> Iterator[str]:
+def lines(found: Route, paint: Paint) -> Iterator[str]:
+    """Yield the way of a document, and where it is now."""
     for stop in found.stops:
         yield paint.head(escape_name(f"{stop.stage}, in {stop.queue}"))
         for event, waited in stop.steps:
@@ -45,3 +45,4 @@ def _lines(found: Route, paint: Paint) -> Iterator[str]:
     for end in found.ends:
         yield paint.head(escape_name(end.queue))
         yield f"  {escape_name(end.name)}"
+    yield escape_name(found.conclusion)

@@ -2,6 +2,9 @@
 
 discarded    `discarded`: what was discarded, in groups; `retry`: one group, some documents, or all
 batch        `batch`: what became of what was put back; `replay`: what went through, once more
+top          `top`: the terminal, the looks and the moves
+navigation   where somebody is in `top`, and what each key does; pure
+panes        what `top` draws; pure
 serve        the page in the browser; `looking` is the process that looks for it
 metrics      what Prometheus is told, printed once
 """

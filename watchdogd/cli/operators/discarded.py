@@ -10,24 +10,24 @@ import msgspec
 
 from queuedriver.cli.arguments import YES, confirm
 from queuedriver.cli.docids import by_glob, is_meant, matching, meant
-from queuedriver.cli.render import columns_of, escape_name, paint_for, table, write_json
+from queuedriver.cli.render import columns_of, escape_name, paint_for, write_json
 from queuedriver.cli.showing import HEAD, line, line_as_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound
-from queuedriver.format.units import format_count, format_duration, visible
+from queuedriver.format.units import format_count, visible
 from queuedriver.operating.operations import Result
 from queuedriver.operating.queue import opened
+from watchdogd.cli import screen
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.operators.batch import DRY_RUN, How, carry_out, name_some, tell
 from watchdogd.cli.pipeline_argument import choose, nearest_first, stage_named
 from watchdogd.operators import actions, batches, causes, discards
 from watchdogd.operators.actions import Came
-from watchdogd.operators.causes import Group, Survey
+from watchdogd.operators.causes import Survey
 from watchdogd.operators.hosts import Chosen
 from watchdogd.pipeline.model import Stage
 
 _STAGE = "{:<16}  {}"
-_COLUMNS = ("GROUP", "STAGE", ">COUNT", ">FIRST", ">LAST", "~WHY")
 # Of several queues the one that did most for a document speaks for all.
 _RANK = ("missing", "nothing to do", "refused", "done")
 
@@ -82,20 +82,10 @@ def discarded(
         write_json({"pipeline": chosen.pipeline.name, **facts, "groups": groups})
     elif found.cases:
         now = time.time()
-        rows = [_row(one, now) for one in found.groups]
-        head, *lines = table(_COLUMNS, rows, columns_of(sys.stdout))
-        print("\n".join([paint_for(sys.stdout).head(head), *lines]))
+        rows = [screen.group_cells(one, now) for one in found.groups]
+        wide, paint = columns_of(sys.stdout), paint_for(sys.stdout)
+        print("\n".join(screen.table(screen.CAUSE_COLUMNS, rows, wide, paint)))
         print(found.words)
-
-
-def _row(group: Group, now: float) -> tuple[str, ...]:
-    first, last = (
-        f"{format_duration(now - at)} ago" if at else "" for at in (group.first_at, group.last_at)
-    )
-    newest = f"  ({group.docids[0]})" if group.count == 1 else f"  (as {group.docids[0]})"
-    why = f"{group.cause}: {group.message}{newest}"
-    names = group.key, escape_name(group.stage), f"{group.count:,}"
-    return *names, first, last, escape_name(why)
 
 
 def _list(chosen: Chosen, found: Survey, as_json: bool) -> None:

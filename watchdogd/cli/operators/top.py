@@ -1,0 +1,320 @@
+"""`top`: a pipeline as it goes, and what is done about it. The terminal, the looks and the moves;
+what a key does is in navigation, and what is drawn in panes."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+
+from queuedriver.claims.liveness import Observer
+from queuedriver.cli.program import explain
+from queuedriver.cli.render import (
+    Paint,
+    columns_of,
+    escape,
+    escape_name,
+    paint_for,
+    size_of_terminal,
+)
+from queuedriver.cli.words import flag
+from queuedriver.cli.words import option as an_option
+from queuedriver.disk.processes import process_ticks
+from queuedriver.disk.runtime import read_stacks
+from queuedriver.driving.live_status import Board
+from queuedriver.errors import ConfigError, NotFound, QueueError
+from queuedriver.format.units import format_count
+from watchdogd.cli import screen, trace
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
+from watchdogd.cli.operators.navigation import Place, State, Wish, arrange, keys_of, press
+from watchdogd.cli.operators.panes import Detail, Seen, lines, rows_of, scaled_to, unseen
+from watchdogd.cli.pipeline_argument import choose, stage_named
+from watchdogd.cli.status import exit_code, print_json, status
+from watchdogd.driver_ids import board_path
+from watchdogd.operators import actions, batches, discards, history
+from watchdogd.operators.hosts import Chosen
+from watchdogd.operators.log_files import read_piece
+from watchdogd.operators.route import follow
+from watchdogd.operators.view import View, look
+
+# Seconds between two looks: at least this, and so long that looking takes a twentieth of the time.
+_EVERY = 1.0
+_SHARE = 20
+# How a stage's rate went: so many minutes, read anew after so many seconds.
+_MINUTES, _TRENDS_EVERY = 24, 10.0
+# Seconds that a driver may take to write its stacks, and how often one looks whether it has.
+_STACKS_TAKE, _LOOK_AGAIN = 1.0, 0.02
+# The alternate screen, without a cursor; and back.
+_ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
+_HOME, _CLEAR_LINE = "\033[H", "\033[K"
+
+
+def top(
+    pipeline: str | None = PIPELINE,
+    option: str | None = PIPELINE_FILE,
+    every: float | None = an_option("TIME", "Print a look so often, one below the other."),
+    as_json: bool = flag("Print for programs, a look on a line.", "--json"),
+) -> int:
+    """Show how a pipeline is going, as it goes, and steer it; `?` names the keys, q ends it.
+
+    With --every each look is printed below the one before, for a file or to be read aloud. Where
+    there is no terminal, or a plain one (TERM=dumb), it is shown once.
+    """
+    given = either(pipeline, option)
+    terminal = sys.stdout.isatty() and sys.stdin and sys.stdin.isatty()
+    if as_json or every is not None:
+        return _print(given, every or _EVERY, as_json)
+    if not terminal or os.environ.get("TERM") == "dumb":
+        return status(pipeline, option, as_json=False)
+    with _screen() as keys:
+        return _Live(given, keys).run()
+
+
+def _print(given: str | None, every: float, as_json: bool) -> int:
+    """Print looks until somebody has seen enough."""
+    observer, chosen = Observer(), choose(given, hung_too=True)
+    while True:
+        began = time.monotonic()
+        view = look(chosen, observer)
+        if as_json:
+            print_json(view, indent=None)
+        else:
+            print("\n".join([*screen.lines(view, columns_of(sys.stdout), Paint()), ""]))
+        sys.stdout.flush()
+        time.sleep(max(every, (time.monotonic() - began) * _SHARE))
+        # While somebody writes the file, it is as it was.
+        with suppress(ConfigError):
+            chosen = choose(given, hung_too=True)
+
+
+@contextmanager
+def _screen() -> Iterator[list[int]]:
+    """Enter a screen of its own, with keys as they are hit; yield what to wait at for those, and
+    for another size of the terminal. Afterwards all is as it was."""
+    import termios
+    import tty
+
+    keys = sys.stdin.fileno()
+    before = termios.tcgetattr(keys)
+    resized, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    # Before the first size is asked for.
+    signal.signal(signal.SIGWINCH, lambda *_: None)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    tty.setcbreak(keys)
+    sys.stdout.write(_ENTER)
+    try:
+        yield [keys, resized]
+    finally:
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+        termios.tcsetattr(keys, termios.TCSADRAIN, before)
+        signal.set_wakeup_fd(-1)
+        os.close(resized)
+        os.close(wakes)
+
+
+class _Live:
+    """Somebody at a terminal, and what was seen last."""
+
+    def __init__(self, given: str | None, inputs: Sequence[int]) -> None:
+        self._given = given
+        self._keys, self._resized = inputs
+        self._observer = Observer()
+        self._chosen = choose(given, hung_too=True)
+        self._state = State()
+        self._seen = Seen(look(self._chosen, self._observer))
+        # On the monotonic clock: when it is looked again, at what the place has besides, at trends.
+        self._look_at = self._detail_at = self._trends_at = 0.0
+        self._place: Place | None = None
+        # What a driver said of its stacks.
+        self._stacks: tuple[str, ...] = ()
+
+    def run(self) -> int:
+        """Look, draw and do what keys say, until somebody has seen enough."""
+        while not self._state.over:
+            if time.monotonic() >= self._look_at:
+                self._look()
+            self._fill()
+            self._arrange()
+            self._draw()
+            for key in self._wait():
+                self._state = press(self._state, key, time.monotonic())
+                if self._state.wish is not None:
+                    self._carry_out(self._state.wish)
+                self._arrange()
+        return exit_code(self._seen.view)
+
+    def _arrange(self) -> None:
+        rows = rows_of(self._seen, self._state.here)
+        hidden = unseen(self._seen, self._state, _size())
+        self._state = arrange(self._state, rows, hidden, time.monotonic())
+
+    # Look
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        with suppress(ConfigError):
+            self._chosen = choose(self._given, hung_too=True)
+        self._seen = self._seen._replace(view=look(self._chosen, self._observer))
+        if began >= self._trends_at and not self._chosen.hung:
+            self._seen = self._seen._replace(trends=_trends(self._seen.view))
+            self._trends_at = began + _TRENDS_EVERY
+        now = time.monotonic()
+        self._look_at = now + max(_EVERY, (now - began) * _SHARE)
+
+    def _fill(self) -> None:
+        """Look at what a place has besides the view: anew after a while, but not while somebody is
+        asked about it."""
+        here, began = self._state.here, time.monotonic()
+        place = Place(here.kind, here.name, here.stage)
+        if place != self._place:
+            self._place, self._stacks, self._detail_at = place, (), 0.0
+        if began < self._detail_at or self._state.asked is not None:
+            return
+        try:
+            detail = _detail(self._chosen, place, self._stacks)
+        except (QueueError, OSError) as error:
+            detail = Detail((escape_name(explain(error)[0]),))
+        self._seen = self._seen._replace(detail=detail)
+        now = time.monotonic()
+        self._detail_at = now + max(_EVERY, (now - began) * _SHARE)
+
+    # Do
+
+    def _carry_out(self, wish: Wish) -> None:
+        """Do what was wished; what came of it is said in the last line."""
+        try:
+            if wish.act == "stacks":
+                self._stacks, said = _stacks_of(self._chosen, wish), ""
+            else:
+                said = _done(self._chosen, self._seen, wish)
+        except (QueueError, OSError) as error:
+            said = explain(error)[0]
+        self._state = self._state._replace(wish=None, said=said)
+        self._look_at = self._detail_at = 0.0
+
+    # The terminal
+
+    def _draw(self) -> None:
+        """Draw all in one write, over what was there: nothing flickers."""
+        size = _size()
+        drawn = lines(self._seen, self._state, size, paint_for(sys.stdout))
+        sys.stdout.write(_HOME + "\r\n".join(line + _CLEAR_LINE for line in drawn))
+        sys.stdout.flush()
+
+    def _wait(self) -> list[str]:
+        """Wait for keys, another size, or the next look."""
+        import select
+
+        left = max(0.0, self._look_at - time.monotonic())
+        ready = select.select([self._keys, self._resized], [], [], left)[0]
+        if self._resized in ready:
+            os.read(self._resized, 64)
+        return keys_of(os.read(self._keys, 64)) if self._keys in ready else []
+
+
+def _size() -> os.terminal_size:
+    """Return the size of the terminal as it is now, whatever it was at the start."""
+    with suppress(OSError):
+        size = os.get_terminal_size(sys.stdout.fileno())
+        if size.columns and size.lines:
+            return size
+    return size_of_terminal()
+
+
+def _trends(view: View) -> dict[str, tuple[float | None, ...]]:
+    """Read how the rates of the stages went."""
+    root, step = view.chosen.pipeline.root, history.COARSE
+    since = view.at - (_MINUTES - 1) * step
+    return {
+        stage.name: tuple(
+            None if one is None else one.done
+            for one in history.read(root, stage.name, since, view.at, step)
+        )
+        for stage in view.stages
+    }
+
+
+def _detail(chosen: Chosen, place: Place, stacks: tuple[str, ...]) -> Detail:
+    """Look at what a place has besides the view."""
+    if place.kind == "trace":
+        return Detail(tuple(trace.lines(follow(chosen, place.name), Paint())))
+    if place.kind == "driver":
+        name, _, host = place.name.rpartition("@")
+        return Detail((*_log(chosen, host, name), *stacks))
+    if place.kind in ("causes", "documents"):
+        stages = [stage_named(chosen, place.stage)] if place.stage else []
+        return Detail(survey=discards.survey(chosen.pipeline, stages))
+    return Detail()
+
+
+def _log(chosen: Chosen, host: str, driver: str) -> list[str]:
+    """Return the end of what a driver has printed, or that there is nothing."""
+    try:
+        data = read_piece(chosen, host, driver, None).data
+    except NotFound as error:
+        return [escape_name(str(error))]
+    return escape(data.decode(errors="backslashreplace")).splitlines()
+
+
+# Moves
+
+
+def _done(chosen: Chosen, seen: Seen, wish: Wish) -> str:
+    """Do something, and return what is to be said of it."""
+    who = actions.operator()
+    stage = stage_named(chosen, wish.stage) if wish.stage else None
+    stages = [stage] if stage else []
+    match wish.act:
+        case "pause":
+            told, done = actions.pause(chosen, stages, who), f"{wish.stage} is paused"
+        case "resume":
+            told, done = actions.resume(chosen, stages, who), f"{wish.stage} is resumed"
+        case "restart":
+            name, _, host = wish.name.rpartition("@")
+            told = actions.restart(chosen, [(name or wish.stage, host)], who)
+            done = f"{wish.name or wish.stage} is restarted"
+        case "scale":
+            number = scaled_to(seen, wish)
+            told = actions.scale(chosen, {wish.stage: number}, None, who)
+            done = f"{wish.stage} has {format_count(number, 'driver')} on each host"
+        case _:
+            return _retried(chosen, seen, wish, who)
+    return "; ".join(told) or done
+
+
+def _retried(chosen: Chosen, seen: Seen, wish: Wish, who: str) -> str:
+    """Have a group tried again, as it was when it was asked for."""
+    survey = seen.detail.survey
+    cases = survey.of_group(wish.name) if survey is not None else ()
+    if not cases:
+        raise NotFound(f"group {wish.name} is not discarded any more")
+    words = f"of stage {cases[0].stage}, group {wish.name}: {cases[0].common}"
+    batch = batches.of_cases(cases, who, words, time.time())
+    came = actions.put_back(chosen, batch)
+    count = sum(one.came == "done" for _, one in came.results)
+    said = f"batch {batch.id}: {format_count(count, 'document')} tried again"
+    return "; ".join((said, *came.told))
+
+
+def _stacks_of(chosen: Chosen, wish: Wish) -> tuple[str, ...]:
+    """Ask a driver that a watchdog of this host keeps for its stacks, and return them: it writes
+    them and goes on. Another driver the signal would end."""
+    name, _, host = wish.name.rpartition("@")
+    for seen in chosen.hosts.alive:
+        driver = next((one for one in seen.report.drivers if one.name == name), None)
+        if driver is None or not seen.here or seen.report.host != host:
+            continue
+        with closing(Board.open(board_path(seen.report.local, driver.id))) as board:
+            shown = board.read()
+        if not shown.dump or process_ticks(shown.pid) != shown.ticks:
+            continue
+        before = read_stacks(shown.dump) or ""
+        os.kill(shown.pid, signal.SIGUSR2)
+        ends_at = time.monotonic() + _STACKS_TAKE
+        while (text := read_stacks(shown.dump) or "") == before and time.monotonic() < ends_at:
+            time.sleep(_LOOK_AGAIN)
+        if text != before:
+            return ("", *map(escape_name, text[len(before) :].splitlines()))
+    raise NotFound(f"{wish.name} has no process on this host, or does not answer")
