@@ -22,8 +22,6 @@ from queuedriver.operating.queue_view import DriverView, QueueView, overview
 from watchdogd.driver_ids import driver_id, short_host
 from watchdogd.helper_messages import Controls
 from watchdogd.operators.forecast import LONG, SHORT, Outlook, outlook
-from watchdogd.operators.history import COARSE, FINE
-from watchdogd.operators.history import read as read_history
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_controls
 from watchdogd.pipeline.model import Stage
 from watchdogd.report import SHARES, DriverReport, StageReport
@@ -336,9 +334,12 @@ def _outlook(chosen: Chosen, stage: str, waiting: int, rate: float) -> Outlook:
     the file system does not answer, nobody reads that."""
     if not waiting:
         return Outlook()
+    # Late: most stages have nothing that waits.
+    from watchdogd.operators.history import COARSE, FINE, read
+
     root, now = chosen.pipeline.root, time.time()
-    short = read_history(root, stage, now - SHORT, now, FINE)
-    return outlook(short, read_history(root, stage, now - LONG, now, COARSE), waiting, now, rate)
+    short = read(root, stage, now - SHORT, now, FINE)
+    return outlook(short, read(root, stage, now - LONG, now, COARSE), waiting, now, rate)
 
 
 def _service(reports: Sequence[StageReport], drivers: Iterable[SeenDriver]) -> float | None:
