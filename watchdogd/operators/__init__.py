@@ -4,6 +4,7 @@ hosts      a pipeline that commands are about, and its watchdogs, by what each s
 view       what can be known of it at one moment; everything that shows it counts by this one look
 history    what each stage did in the last hours and days, as the watchdogs write it down
 forecast   whether what waits in a stage gets less, and when it will be through; pure
+oldest     the document of each stage that waits longest
 metrics    the same for Prometheus; textfile has it in a file, for node_exporter
 monitoring/  alerts with their tests, and a dashboard
 sentences  what must be said of it before any number, and what to type then; pure

@@ -11,7 +11,6 @@ that export what they see, the living one whose name comes first tells it.
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import (
@@ -24,17 +23,12 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from queuedriver import __version__
 from queuedriver.driving.counted import BOUNDS, CAUSES, OTHER, Durations
-from queuedriver.errors import NotFound
-from queuedriver.format import names
 from queuedriver.format.units import visible
-from queuedriver.operating.queue import Queue
-from watchdogd.operators.hosts import Chosen, SeenHost
+from watchdogd.operators.hosts import SeenHost
 from watchdogd.operators.view import SeenDriver, SeenStage, View
 from watchdogd.policy import OUTPUT_FULL, SENTENCES, UNWANTED
 from watchdogd.report import SHARES, StageReport
 
-# Of a queue, so many names are looked at for the one that waits longest.
-_LOOKED_AT = 1000
 # States of drivers, and how runs of drivers end, of which there is a series by itself. Anybody who
 # may register can say others: there are no more series for that.
 _DRIVER_STATES = frozenset(
@@ -68,28 +62,6 @@ def exposition(
     registry.register(PipelineCollector(view, oldest, host))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
-
-
-def oldest_waiting(chosen: Chosen, now: float) -> dict[str, float]:
-    """Return the seconds for which the document waits that waits longest, by stage: of the first
-    thousand names of each queue, so that a million of them cost no more. None waits: 0."""
-    found = {}
-    for stage in chosen.pipeline.stages if not chosen.hung else ():
-        ages = [0.0]
-        for name in stage.inputs:
-            with suppress(NotFound), Queue.open(chosen.pipeline.path(name)) as queue:
-                ages += _ages(queue, now)
-        found[stage.name] = max(ages)
-    return found
-
-
-def _ages(queue: Queue, now: float) -> Iterator[float]:
-    with queue.directory.scan() as entries:
-        for entry in itertools.islice(entries, _LOOKED_AT):
-            item = names.parse(entry.name)
-            if item is not None and item.waits(now):
-                with suppress(FileNotFoundError):
-                    yield now - max(queue.directory.status(entry.name).st_ctime, item.due)
 
 
 class PipelineCollector(Collector):

@@ -54,10 +54,11 @@ class TextFile:
 
 def _exposition(pipeline: Pipeline, host: str, *, hung: bool) -> bytes:
     # Late: of all that the helper does only this needs them.
+    from watchdogd.operators.oldest import oldest_waiting
     from watchdogd.operators.view import look
 
     try:
-        from watchdogd.operators.metrics import exposition, oldest_waiting
+        from watchdogd.operators.metrics import exposition
     except ImportError:
         raise ConfigError(NOT_INSTALLED) from None
     here = hosts_here(pipeline.file)

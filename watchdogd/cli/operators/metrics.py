@@ -9,6 +9,7 @@ from queuedriver.errors import ConfigError
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators import textfile
+from watchdogd.operators.oldest import oldest_waiting
 from watchdogd.operators.view import look
 
 # Alerts with their tests, and a dashboard.
@@ -29,7 +30,7 @@ def metrics(
         print(MONITORING)
         return
     try:
-        from watchdogd.operators.metrics import exposition, oldest_waiting
+        from watchdogd.operators.metrics import exposition
     except ImportError:
         raise ConfigError(textfile.NOT_INSTALLED) from None
     chosen = choose(either(pipeline, option), hung_too=True)

@@ -18,6 +18,7 @@ from watchdogd.operators.causes import Survey
 from watchdogd.operators.discards import survey
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import read_piece
+from watchdogd.operators.oldest import oldest_waiting
 from watchdogd.operators.recent_events import recent_events
 from watchdogd.operators.route import follow
 from watchdogd.operators.sentences import sentences_of, standing_line
@@ -50,7 +51,7 @@ def answer(question: Question, choose: Callable[[], Chosen], observer: Observer)
         chosen = choose()
         if question.kind == "look":
             return Answer(_look(chosen, observer))
-        if chosen.hung:
+        if chosen.hung and question.kind != "oldest":
             return Answer(error="the file system does not answer", status=503)
         return Answer(_ANSWERS[question.kind](chosen, **dict(question.words)))
     except (NotFound, FileNotFoundError) as error:
@@ -89,9 +90,15 @@ def _history(chosen: Chosen, stage: str) -> Past:
     return Past(until, [one for one in moments if one is not None])
 
 
+def _oldest(chosen: Chosen) -> Mapping[str, float]:
+    """Return for how long documents wait, by stage; of nothing, while nothing can be seen."""
+    return oldest_waiting(chosen, time.time())
+
+
 # What may be asked, but for a look; each gets the pipeline and the words of the question.
 _ANSWERS: Mapping[str, Callable[..., object]] = {
     "trace": follow,
+    "oldest": _oldest,
     "piece": read_piece,
     "events": recent_events,
     "survey": _survey,

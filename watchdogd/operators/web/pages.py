@@ -28,6 +28,7 @@ from watchdogd.operators.history import Moment
 from watchdogd.operators.log_files import Piece
 from watchdogd.operators.route import Route as Way
 from watchdogd.operators.sentences import loudness, wanted_words
+from watchdogd.operators.textfile import NOT_INSTALLED
 from watchdogd.operators.view import SeenDriver, SeenStage, View
 from watchdogd.operators.web.actions import ACTIONS, Action, check
 from watchdogd.operators.web.facts import OLD, Facts, Past, Question, Seen, Site, Snapshot
@@ -339,6 +340,22 @@ def events_question(visit: Visit) -> Question:
 def events(visit: Visit, found: Any) -> Page:
     """Show what happened last, the newest first."""
     return _page(visit, "events.html", {"events": found}, {"events": found})
+
+
+def metrics_question(visit: Visit) -> Question:
+    """Ask since when documents wait: the rest is of the last look."""
+    return visit.question("oldest")
+
+
+def metrics(visit: Visit, oldest: Mapping[str, float]) -> Page:
+    """Tell a scraper of a pipeline, on all hosts."""
+    try:
+        # The library is an extra of its own, and takes a tenth of a second to load.
+        from watchdogd.operators.metrics import exposition
+    except ImportError:
+        raise NotFound(NOT_INSTALLED) from None
+    text = exposition(visit.seen.view, oldest)[0].decode()
+    return Page("", {}, {"text": text}, text=text)
 
 
 def health(visit: Visit, _: object) -> Page:

@@ -117,6 +117,7 @@ ROUTES: Mapping[str, Route] = {
         pages.put_back, {**_OF, "id": _text, "count": _number}, pages.put_back_question, "POST"
     ),
     "/events": Route(pages.events, _OF, pages.events_question),
+    "/metrics": Route(pages.metrics, _OF, pages.metrics_question),
     "/health": Route(pages.health, _OF),
 }
 # Where each is for programs, and what it is then.

@@ -25,7 +25,8 @@ from watchdogd.cli.operators.metrics import MONITORING
 from watchdogd.helper_messages import Controls
 from watchdogd.operators import view as looks
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost
-from watchdogd.operators.metrics import STATES, PipelineCollector, exposition, oldest_waiting
+from watchdogd.operators.metrics import STATES, PipelineCollector, exposition
+from watchdogd.operators.oldest import oldest_waiting
 from watchdogd.operators.textfile import TextFile
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import DriverReport, HostReport, StageReport, Standing

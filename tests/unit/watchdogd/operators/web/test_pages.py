@@ -298,3 +298,22 @@ def test_curve_covers_the_least_and_the_most_of_each_column() -> None:
 
 def test_printed_leaves_what_is_text() -> None:
     assert pages.printed("läuft\n\tja".encode()) == "läuft\n\tja"
+
+
+# For scrapers
+
+
+def test_scraper_with_a_token_is_told_of_all_hosts_and_one_without_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    chosen = chosen_in(tmp_path)
+    (tmp_path / "queues" / "values" / "doc.ready").touch()
+    facts = facts_of(chosen)
+    told = answered(get("/metrics", member()), facts, chosen)
+    assert told.status == 200
+    assert dict(told.headers)["Content-Type"].startswith("text/plain")
+    assert b'queue="values",stage="parse",state="ready"} 1.0' in told.body
+    assert b"queuedriver_oldest_waiting_seconds{" in told.body
+    stranger = answered(get("/metrics", {"host": "localhost:8000"}), facts, chosen)
+    assert b"queuedriver_" not in stranger.body
+    bearer = {"host": "localhost:8000", "authorization": f"Bearer {facts.site.keys.read}"}
+    assert b"queuedriver_watchdog_up{" in answered(get("/metrics", bearer), facts, chosen).body
