@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from queuedriver.doors.client_session import ClientSession
     from queuedriver.doors.exchange import Exchange
     from queuedriver.doors.transports.base import Listening, Transport
+    from queuedriver.doors.transports.curve import Keys
     from queuedriver.doors.words import WorkerSession
     from queuedriver.driving.setup import Opened
 
@@ -152,11 +153,10 @@ class ZmqBroker(AnyBroker, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, listen=tuple(map(with_port, self.listen)))
 
     def transport(self) -> "Listening":
-        need_zmq()
-        from queuedriver.doors.transports.curve import keys_in
+        keys = keys_of(self.curve)
         from queuedriver.doors.transports.zmq import Hub
 
-        return Hub(self.listen, self.identity, keys_in(self.curve), self.max_message)
+        return Hub(self.listen, self.identity, keys, self.max_message)
 
     def source(self, service: Service, found: "Opened", loop: "BrokerLoop") -> "Source":
         from queuedriver.doors.requests import Requests
@@ -196,15 +196,14 @@ class ZmqPeer(AnyPeer, frozen=True, kw_only=True):
 
     def transport(self, name: str, to: str = "") -> "Transport":
         """Return the socket of a process that is called so, to its own broker or another one."""
-        need_zmq()
-        from queuedriver.doors.transports.curve import keys_in
+        keys = keys_of(self.curve)
         from queuedriver.doors.transports.zmq import Spoke
 
         identity, hub = name.encode(), None
         if self.names_hub:
             hub = self.where.encode()
             identity = hub + b":" + identity
-        return Spoke(to or self.where, identity, hub, keys_in(self.curve), self.max_message)
+        return Spoke(to or self.where, identity, hub, keys, self.max_message)
 
 
 class ZmqWorker(ZmqPeer, frozen=True, kw_only=True):
@@ -231,6 +230,15 @@ class AnyClient(ZmqPeer, frozen=True, kw_only=True):
     def session(self) -> "ClientSession":
         """Return the session of a client."""
         raise NotImplementedError
+
+
+def keys_of(directory: str | None) -> "Keys | None":
+    """Return the keys of one side, if it was given any; ConfigError also where ZeroMQ is not
+    installed."""
+    need_zmq()
+    from queuedriver.doors.transports.curve import keys_in
+
+    return keys_in(directory)
 
 
 def settings_of(protocol: str) -> Any:

@@ -14,7 +14,7 @@ from io import FileIO
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback, from_exception
 from queuedriver.doors.conversation import Conversation, sleep
-from queuedriver.doors.settings import ZmqWorker
+from queuedriver.doors.settings import ZmqWorker, keys_of
 from queuedriver.doors.transports.addresses import own_name
 from queuedriver.doors.words import Effect, Leave, Process, Reconnect, Result, Work
 from queuedriver.doors.workspace import Workspace
@@ -42,6 +42,8 @@ def work(
     """Work until told to leave, by a signal or by the broker; a watchdog sees on the board what is
     done. `last`: the process is about to end; what asks it to leave once more changes nothing."""
     told.check_listen()
+    # What is wrong with them is said before a processor loads.
+    keys_of(told.curve)
     options = told.options
     with contextlib.ExitStack() as at_end:
         # Where its stacks go when it hangs beyond its hard limit, which ends it: no recoverer of
@@ -49,12 +51,18 @@ def work(
         dump = FileIO(_STDERR, "w", closefd=False) if options.timeout is not None else None
         limits = Limits(options, dump, last=last)
         at_end.callback(limits.close)
-        loop = _Loop(told, processor, limits, Tally(board), say)
-        at_end.callback(loop.close)
+        workspace = Workspace(told.max_message)
+        at_end.callback(workspace.close)
         limits.install()
         at_end.callback(partial(limits.restore, last=last))
-        processor.start(f"worker-{loop.name}")
+        # For as long as we live: a broker knows us again after a reconnection.
+        name = own_name()
+        processor.start(f"worker-{name}")
         at_end.callback(processor.stop)
+        # Connected only now: what a processor forks while it loads is to hold no connection of
+        # ours, or a broker would not notice our end.
+        loop = _Loop(told, name, processor, limits, workspace, Tally(board), say)
+        at_end.callback(loop.talk.close)
         return loop.run()
 
 
@@ -64,33 +72,28 @@ class _Loop:
     def __init__(
         self,
         told: ZmqWorker,
+        name: str,
         processor: Processor,
         limits: Limits,
+        workspace: Workspace,
         tally: Tally,
         say: Callable[[str], None],
     ) -> None:
-        # For as long as we live: a broker knows us again after a reconnection.
-        self.name = own_name()
         self._told = told
+        self._name = name
         self._processor = processor
         self._limits = limits
         self._tally = tally
-        self._workspace = Workspace(told.max_message)
+        self._workspace = workspace
         self._recycling = Recycling(told.options, time.monotonic())
         self._time_left = TimeLeft.of(told.options)
-        self._session = told.session(self.name)
-        self._talk = Conversation(
-            self._session, told.transport(self.name), self._act, say, told.level
-        )
+        self._session = told.session(name)
+        self.talk = Conversation(self._session, told.transport(name), self._act, say, told.level)
         # What was dealt to us and not begun.
         self._work: deque[Work] = deque()
         self._leave: Leave | None = None
         # Why we leave, once we have said so.
         self._leaving = ""
-
-    def close(self) -> None:
-        self._talk.close()
-        self._workspace.close()
 
     def run(self) -> Leave:
         self._tally.start()
@@ -108,7 +111,7 @@ class _Loop:
                     continue
             else:
                 self._sleep()
-            self._talk.turn(time.monotonic(), time.time())
+            self.talk.turn(time.monotonic(), time.time())
 
     def _act(self, effect: Effect) -> None:
         """Do what is neither sent nor said."""
@@ -117,19 +120,19 @@ class _Loop:
         elif type(effect) is Leave:
             self._leave = effect
         elif type(effect) is Reconnect:
-            missing = self._talk.transport.missing()
-            self._talk.complain(f"{missing or effect.why} (connecting anew, until it answers)")
+            missing = self.talk.transport.missing()
+            self.talk.complain(f"{missing or effect.why} (connecting anew, until it answers)")
             # What is not begun is the broker's again.
             self._work.clear()
-            self._talk.reopen(self._told.transport(self.name, effect.to))
+            self.talk.reopen(self._told.transport(self._name, effect.to))
             self._start()
 
     def _start(self) -> None:
         now = time.monotonic()
-        self._talk.carry_out(self._session.start(now, time.time()), now)
+        self.talk.carry_out(self._session.start(now, time.time()), now)
 
     def _sleep(self) -> None:
-        woken = sleep([self._talk], [self._limits.wake_fd], time.monotonic() + _LONGEST)
+        woken = sleep([self.talk], [self._limits.wake_fd], time.monotonic() + _LONGEST)
         self._tally.paused(blocked=False)
         if self._limits.wake_fd in woken:
             self._limits.clear()
@@ -154,14 +157,14 @@ class _Loop:
     def _say_goodbye(self, why: str, now: float) -> None:
         if not self._leaving:
             self._leaving = why
-            self._talk.carry_out(self._session.leave(now), now)
+            self.talk.carry_out(self._session.leave(now), now)
 
     def _give_back(self, why: str, now: float) -> None:
         """Say goodbye, and give back what is not begun."""
         self._say_goodbye(why, now)
         while self._work:
             work = self._work.popleft()
-            self._talk.carry_out(self._session.failed(work.claim, Released(why), now), now)
+            self.talk.carry_out(self._session.failed(work.claim, Released(why), now), now)
 
     # Work
 
@@ -193,7 +196,7 @@ class _Loop:
             self._tally.worked(time.perf_counter() - started, 0)
             self._tally.failed += 1
             effects = self._session.failed(work.claim, answer, now)
-        self._talk.carry_out(effects, now)
+        self.talk.carry_out(effects, now)
         self._tally.ended()
 
     def _answer(self, work: Work) -> tuple[Result, ...] | Setback:

@@ -15,8 +15,8 @@ from queuedriver.doors.broker import Broker
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker, Worker
 from queuedriver.doors.roundrobin.console_terminal import Terminal
 from queuedriver.doors.roundrobin.settings import BrokerSettings
+from queuedriver.doors.settings import keys_of
 from queuedriver.doors.transports.base import Arrival
-from queuedriver.doors.transports.curve import keys_in
 from queuedriver.doors.transports.zmq import Hub
 from queuedriver.doors.workspace import PrivateDirectory
 from queuedriver.operating.queue import Queue
@@ -102,7 +102,7 @@ class AttendedHub(Hub):
     """A hub whose loop hears of a descriptor besides."""
 
     def __init__(self, told: BrokerSettings, fd: int, attend: Callable[[], None]) -> None:
-        super().__init__(told.listen, told.identity, keys_in(told.curve), told.max_message)
+        super().__init__(told.listen, told.identity, keys_of(told.curve), told.max_message)
         self._fd = fd
         self._attend = attend
 

@@ -13,8 +13,9 @@ from queuedriver.doors.settings import (
     Listen,
     ZmqBroker,
     ZmqWorker,
+    keys_of,
 )
-from queuedriver.doors.transports.addresses import check_listen, need_zmq, with_port
+from queuedriver.doors.transports.addresses import check_listen, with_port
 from queuedriver.errors import BadArgument
 from queuedriver.options import Said
 
@@ -89,12 +90,10 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
     def transport(self, name: str, to: str = "") -> "Transport":
         if not self.listen:
             return super().transport(name, to)
-        need_zmq()
-        from queuedriver.doors.transports.curve import keys_in
+        keys = keys_of(self.curve)
         from queuedriver.doors.transports.zmq import Hub
 
-        at = self.listen
-        return Hub((at,), at.encode(), keys_in(self.curve), self.max_message)
+        return Hub((self.listen,), self.listen.encode(), keys, self.max_message)
 
 
 class ClientSettings(AnyClient, frozen=True, kw_only=True):
