@@ -363,10 +363,16 @@ class BrokerLoop(Loop):
             self.go = False
 
     def rest(self) -> Quit | None:
-        """Pause, but deal a document now and then while the stage has stopped itself."""
+        """Pause: for the workers' next words between two looks, and as any driver else; but deal a
+        document now and then while the stage has stopped itself."""
         # What a watchdog is about to be shown has what was just handed over in it.
         self.count()
         now = self.clock()
+        if self.go and self.at_hand and not self.resting and now < self.look_at:
+            # Workers are at it: what else there is to see is looked at as often as by any driver.
+            if self.wait(self.look_at - now) == "signal":
+                self.limits.clear()
+            return None
         if self.may_try() and self._deal(now):
             self.breaker.tried(now)
             return None
@@ -396,7 +402,7 @@ class BrokerLoop(Loop):
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""
-        return self._next(now) is not None
+        return not self.exchange.busy and self._next(now) is not None
 
     def before_sleep(self) -> None:
         """While workers are at it, there is no rest that would be worth a write."""
