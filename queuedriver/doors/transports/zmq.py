@@ -102,7 +102,8 @@ class _Socket(Transport):
             (zmq.RCVHWM, _NO_LIMIT),
             (zmq.HEARTBEAT_IVL, asks_every),
             (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT),
-            (zmq.HEARTBEAT_TTL, _HEARTBEAT_TIMEOUT),
+            # Longer than until the next one, or a hub without heartbeats would drop an idle spoke.
+            (zmq.HEARTBEAT_TTL, asks_every + _HEARTBEAT_TIMEOUT),
             (zmq.HANDSHAKE_IVL, _HANDSHAKE_TIMEOUT),
             (zmq.RECONNECT_IVL, _RECONNECT),
             (zmq.RECONNECT_IVL_MAX, _RECONNECT_MOST),
