@@ -165,11 +165,11 @@ class Withdraw(msgspec.Struct, frozen=True):
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """Do nothing before `until`, or (None) before a fact changes; `state` is for people."""
+    """Do nothing before `until`, or (infinity) before a fact changes; `state` is for people."""
 
     state: str
-    why: str
-    until: float | None
+    why: str = ""
+    until: float = math.inf
 
 
 Action = Start | Ask | Withdraw | Rest
@@ -188,12 +188,11 @@ def decide(seen: Seen, stage: Stage, now: float) -> Action:
 def _empty(seen: Seen, now: float) -> Action:
     past = seen.past
     if why := seen.unwanted or seen.idle:
-        return Rest("stopped", UNWANTED.get(why, why), None)
+        return Rest("stopped", UNWANTED.get(why, why))
     if now < past.not_before and (seen.fs_ok or past.state == CRASH_LOOPED):
-        until = past.not_before if math.isfinite(past.not_before) else None
-        return Rest(past.state or "backoff", past.why, until)
+        return Rest(past.state or "backoff", past.why, past.not_before)
     if not seen.fs_ok:
-        return Rest("waiting-fs", _NO_ANSWER, None)
+        return Rest("waiting-fs", _NO_ANSWER)
     return Start(_STARTS.get(past.state) or past.why or "first start")
 
 
@@ -206,28 +205,26 @@ def _living(seen: Seen, stage: Stage, now: float) -> Action:
         return Ask("kill", MEMORY)
     if rung == "hurry":
         return Rest("draining", UNWANTED.get(seen.asked_for, seen.asked_for), seen.due_at)
-    limit = _limit(seen, stage)
-    is_over = limit is not None and now >= limit[0]
+    ends_at, fault = _limit(seen, stage)
     if rung == "stacks":
         # That it was to leave holds for good. Stacks that were asked for before the limit was
         # reached were another document's.
         is_late = reason(rung, seen.asked_for) == LATE
-        holds = is_late or (limit is not None and is_over and seen.asked_at >= limit[0])
+        holds = is_late or (now >= ends_at and seen.asked_at >= ends_at)
         return _ending(seen) if holds else Withdraw()
-    if limit and is_over:
-        return Ask("stacks", limit[1])
+    if now >= ends_at:
+        return Ask("stacks", fault)
     if seen.unwanted and not (seen.left_at or rung == "leave"):
         return Ask("leave", seen.unwanted)
     state, why = _state(seen)
-    until = min(seen.due_at, limit[0] if limit else math.inf)
-    return Rest(state, why, until if math.isfinite(until) else None)
+    return Rest(state, why, min(seen.due_at, ends_at))
 
 
 def _ending(seen: Seen) -> Rest:
     why = SENTENCES[reason(seen.rung, seen.asked_for)]
     if seen.rung == "stuck":
         words = f"{why}; killed, it waits in the kernel, as for a dead mount"
-        return Rest("unkillable", words, None)
+        return Rest("unkillable", words)
     return Rest("hung", why, seen.due_at)
 
 
@@ -236,7 +233,7 @@ def reason(rung: str, asked_for: str) -> str:
     return asked_for if asked_for in SENTENCES or rung in ("run", "leave", "hurry") else LATE
 
 
-def _limit(seen: Seen, stage: Stage) -> tuple[float, str] | None:
+def _limit(seen: Seen, stage: Stage) -> tuple[float, str]:
     """Return when patience ends first, and with what."""
     limits = []
     if seen.left_at:
@@ -246,7 +243,7 @@ def _limit(seen: Seen, stage: Stage) -> tuple[float, str] | None:
             limits.append((seen.started_at + stage.startup_timeout, START_UP))
         if seen.began_at and seen.hard:
             limits.append((seen.began_at + seen.hard, HUNG))
-    return min(limits, default=None)
+    return min(limits, default=(math.inf, ""))
 
 
 def _state(seen: Seen) -> tuple[str, str]:

@@ -5,6 +5,7 @@ those of all hosts. Instants are in seconds since the epoch, as the host's own c
 durations in seconds, sizes in bytes.
 """
 
+import math
 import os
 import time
 from typing import TYPE_CHECKING, Literal
@@ -220,7 +221,7 @@ def _driver(slot: "Slot", now: float) -> DriverReport:
         pid=run.child.pid if run else 0,
         document=glimpse.docid,
         since=epoch + (min(glimpse.began_at, now) if glimpse.began_at else slot.since),
-        until=0.0 if run or rest.until is None else epoch + rest.until,
+        until=0.0 if run or math.isinf(rest.until) else epoch + rest.until,
         started_at=epoch + run.started_at if run else 0.0,
         restarts=max(0, slot.starts - 1),
         documents=totals.documents,

@@ -169,7 +169,7 @@ class Slot:
         self.unwanted = "scale"
         self.run: Run | None = None
         self.past = Past()
-        self.rest = Rest("stopped", "", None)
+        self.rest = Rest("stopped")
         # Since when it has been in this state, on the monotonic clock.
         self.since = time.monotonic()
         self.ended_at = 0.0
@@ -279,7 +279,7 @@ class Slot:
 
     # Act
 
-    def follow(self, stage: Stage, seen: Seen, now: float) -> float | None:
+    def follow(self, stage: Stage, seen: Seen, now: float) -> float:
         """Do what the policy says; return when it wants to be asked again at the latest. A start is
         shown, and left to the caller."""
         action = decide(seen, stage, now)
@@ -288,8 +288,8 @@ class Slot:
             # It may have to wait for its turn.
             if self.past.state == CRASH_LOOPED and self.rest.state != "starting":
                 self._tell("trial", self.past.why)
-            self._show(Rest("starting", action.why, None), now)
-            return None
+            self._show(Rest("starting", action.why), now)
+            return math.inf
         if isinstance(action, Rest):
             if action.state == "unkillable" != self.rest.state:
                 self._tell("unkillable", action.why)
@@ -356,7 +356,7 @@ class Slot:
         """Have a driver live here from now on, be it still to come."""
         self.run = Run(child, board, self.next_order, now)
         self.starts_after[self._ended_as] += 1
-        self._show(Rest("starting", "", None), now)
+        self._show(Rest("starting"), now)
         self._tell_of(self.run)
 
     def adopt(self, child: Child, board: Board, order: Order | None, until: float) -> None:

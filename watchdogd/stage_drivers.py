@@ -191,13 +191,11 @@ class StageDrivers:
             why_idle = idle or (slot.past.why if knows_more else "")
             hard = hard_limit(stage, self.pace.limit_of(glimpse.docid))
             seen = slot.seen(hard, fs_ok, why_idle)
-            until = slot.follow(stage, seen, now)
+            due = min(due, slot.follow(stage, seen, now))
             if slot.run is None and slot.rest.state == "starting":
                 self._start(slot, now, starts)
                 # What could not even be started is over by now, and is tried again later.
                 self._take_end(slot, now)
-            if until is not None:
-                due = min(due, until)
         if self.pace.is_due(now):
             totals = self.totals
             spent = (totals.work + totals.overhead) / 1e9

@@ -403,7 +403,7 @@ def seen(**facts: Any) -> Seen:
         ),
         (
             {"past": Past(state="crash-looped", why="8 runs", not_before=math.inf)},
-            Rest("crash-looped", "8 runs", None),
+            Rest("crash-looped", "8 runs"),
         ),
         (
             {"past": Past(state="stopped", why="it left", not_before=NOW + 2)},
@@ -414,27 +414,30 @@ def seen(**facts: Any) -> Seen:
             Rest("waiting-fs", "disk full", NOW + 10),
         ),
         # Not while nobody wants it, or there is nothing to do.
-        ({"unwanted": "scale"}, Rest("stopped", "fewer drivers are wanted", None)),
-        ({"unwanted": "scale", "fs_ok": False}, Rest("stopped", "fewer drivers are wanted", None)),
+        ({"unwanted": "scale"}, Rest("stopped", "fewer drivers are wanted")),
+        (
+            {"unwanted": "scale", "fs_ok": False},
+            Rest("stopped", "fewer drivers are wanted"),
+        ),
         (
             {"unwanted": "scale", "past": Past(state="crash-looped", not_before=NOW + 9)},
-            Rest("stopped", "fewer drivers are wanted", None),
+            Rest("stopped", "fewer drivers are wanted"),
         ),
         (
             {"unwanted": "done"},
-            Rest("stopped", "its input queues are closed", None),
+            Rest("stopped", "its input queues are closed"),
         ),
-        ({"idle": "quit"}, Rest("stopped", "told to quit", None)),
+        ({"idle": "quit"}, Rest("stopped", "told to quit")),
         (
             {"idle": "done", "past": Past(state="stopped", why="it left as it was told")},
-            Rest("stopped", "its input queues are closed", None),
+            Rest("stopped", "its input queues are closed"),
         ),
-        ({"idle": "10 s are left"}, Rest("stopped", "10 s are left", None)),
+        ({"idle": "10 s are left"}, Rest("stopped", "10 s are left")),
         # Not while the file system does not answer.
-        ({"fs_ok": False}, Rest("waiting-fs", "the file system does not answer", None)),
+        ({"fs_ok": False}, Rest("waiting-fs", "the file system does not answer")),
         (
             {"fs_ok": False, "past": Past(state="backoff", not_before=NOW + 1)},
-            Rest("waiting-fs", "the file system does not answer", None),
+            Rest("waiting-fs", "the file system does not answer"),
         ),
         (
             {"fs_ok": False, "past": Past(state="crash-looped", why="8 runs", not_before=NOW + 1)},
@@ -442,7 +445,7 @@ def seen(**facts: Any) -> Seen:
         ),
         (
             {"fs_ok": False, "past": Past(state="crash-looped", not_before=NOW)},
-            Rest("waiting-fs", "the file system does not answer", None),
+            Rest("waiting-fs", "the file system does not answer"),
         ),
     ],
 )
@@ -475,14 +478,14 @@ LOADING = {"started_at": NOW - 10, "ready_at": 0.0, "state": "starting"}
     [
         (LOADING, "starting", "", NOW + 290),
         (LOADING | {"state": ""}, "starting", "", NOW + 290),
-        ({}, "ready", "", None),
+        ({}, "ready", "", math.inf),
         ({"began_at": NOW - 5}, "busy", "", NOW + 595),
-        ({"state": "busy"}, "busy", "", None),
-        ({"state": "blocked"}, "ready", "its outputs take no more", None),
-        ({"state": "waiting-fs"}, "waiting-fs", "it waits for the file system", None),
+        ({"state": "busy"}, "busy", "", math.inf),
+        ({"state": "blocked"}, "ready", "its outputs take no more", math.inf),
+        ({"state": "waiting-fs"}, "waiting-fs", "it waits for the file system", math.inf),
         # It leaves by itself.
-        ({"state": "stopped"}, "draining", "it is leaving", None),
-        ({"state": "recycled"}, "draining", "it is leaving", None),
+        ({"state": "stopped"}, "draining", "it is leaving", math.inf),
+        ({"state": "recycled"}, "draining", "it is leaving", math.inf),
         ({"left_at": NOW - 1}, "draining", "it is leaving", NOW - 1 + LEAVING),
         # It was asked to.
         (on("leave", "scale"), "draining", "fewer drivers are wanted", DUE),
@@ -495,29 +498,29 @@ LOADING = {"started_at": NOW - 10, "ready_at": 0.0, "state": "starting"}
         ),
         (on("hurry", "stop") | {"unwanted": "scale"}, "draining", "the watchdog leaves", DUE),
         # The file system does not answer: hard limits stand still.
-        ({"fs_ok": False}, "waiting-fs", "the file system does not answer", None),
+        ({"fs_ok": False}, "waiting-fs", "the file system does not answer", math.inf),
         (
             {"fs_ok": False, "began_at": NOW - 9999},
             "waiting-fs",
             "the file system does not answer",
-            None,
+            math.inf,
         ),
         (
             LOADING | {"fs_ok": False, "started_at": NOW - 9999},
             "waiting-fs",
             "the file system does not answer",
-            None,
+            math.inf,
         ),
         (
             {"state": "waiting-fs", "began_at": NOW - 9999},
             "waiting-fs",
             "it waits for the file system",
-            None,
+            math.inf,
         ),
     ],
 )
 def test_a_living_driver_is_left_to_its_work(
-    facts: dict[str, Any], state: str, why: str, until: float | None
+    facts: dict[str, Any], state: str, why: str, until: float
 ) -> None:
     assert decide(live(**facts), STAGE, NOW) == Rest(state, why, until)
 
@@ -535,7 +538,7 @@ def test_a_living_driver_is_left_to_its_work(
         # A dead mount is no reason to be there for ever.
         ({"left_at": NOW - LEAVING, "fs_ok": False}, Ask("stacks", LATE)),
         # Too large.
-        ({"memory": 1250}, Rest("ready", "", None)),
+        ({"memory": 1250}, Rest("ready", "")),
         ({"memory": 1251}, Ask("kill", MEMORY)),
         ({"memory": 1251, "fs_ok": False}, Ask("kill", MEMORY)),
         ({"memory": 1251} | on("leave", "scale"), Ask("kill", MEMORY)),
@@ -577,7 +580,7 @@ def test_what_hangs_is_on_a_ladder_until_it_ends(
 def test_what_not_even_sigkill_ends_is_unkillable(why: str) -> None:
     found = decide(live(**on("stuck", why)), STAGE, NOW)
     assert isinstance(found, Rest)
-    assert (found.state, found.until) == ("unkillable", None)
+    assert (found.state, found.until) == ("unkillable", math.inf)
     assert "killed, it waits in the kernel, as for a dead mount" in found.why
 
 
@@ -613,7 +616,7 @@ def test_a_file_system_that_stops_answering_stops_the_escalation() -> None:
 def test_without_limits_nothing_is_too_long_or_too_large() -> None:
     boundless = stage()
     driver = live(began_at=1.0, memory=10**15, hard=None)
-    assert decide(driver, boundless, NOW) == Rest("busy", "", None)
+    assert decide(driver, boundless, NOW) == Rest("busy", "")
 
 
 _SEEN = st.builds(
@@ -652,7 +655,7 @@ def test_nothing_is_asked_twice_and_every_rest_has_an_end_ahead(facts: Seen) -> 
         assert not facts.alive
         assert (facts.unwanted, facts.idle, facts.fs_ok) == ("", "", True)
     else:
-        assert action.until is None or action.until > NOW
+        assert action.until > NOW
 
 
 @given(facts=_SEEN)
@@ -663,7 +666,7 @@ def test_an_unwanted_driver_is_leaving_or_on_its_way_to_its_end(facts: Seen) -> 
         action = decide(msgspec.structs.replace(facts, rung="run"), STAGE, NOW)
     if isinstance(action, Rest):
         # Each of these has its time, and the next rung after it.
-        assert action.until is not None or facts.rung == "stuck"
+        assert math.isfinite(action.until) or facts.rung == "stuck"
         assert facts.rung != "run" or facts.left_at
 
 
