@@ -52,7 +52,8 @@ class Throughput:
         self.hard_limit = hard_limit
         # The documents that it has ended.
         self._late: deque[str] = deque(maxlen=_MOST_LATE)
-        self._durations: deque[float] = deque(maxlen=REMEMBERED)
+        # The seconds that the latest documents took; 0 for what took less than a look.
+        self.durations: deque[float] = deque(maxlen=REMEMBERED)
         self._samples: deque[_Sample] = deque()
         self._startups: deque[float] = deque(maxlen=_STARTS)
         # Seconds of a driver for a document, as it was when last something was done, for documents
@@ -85,9 +86,9 @@ class Throughput:
         if done <= 0:
             return
         went_on = before.began_at and before.began_at != after.began_at
-        self._durations.extend([0.0] * (done - 1))
-        self._durations.append(now - before.began_at if went_on else 0.0)
-        if (learned := hard_limit(self._durations)) is not None:
+        self.durations.extend([0.0] * (done - 1))
+        self.durations.append(now - before.began_at if went_on else 0.0)
+        if (learned := hard_limit(self.durations)) is not None:
             self.hard_limit = learned
 
     def was_late(self, docid: str) -> None:
@@ -101,19 +102,10 @@ class Throughput:
         return self.hard_limit * SECOND_CHANCE
 
     @property
-    def durations(self) -> Sequence[float]:
-        """Return the seconds that the latest documents took; 0 for what took less than a look."""
-        return self._durations
-
-    @property
     def startup(self) -> float | None:
         """Return the seconds until a driver is ready; None while none was."""
-        if not self._startups:
-            return None
-        # Late: drivers are there by now, and it takes a while.
-        from statistics import median
-
-        return median(self._startups)
+        latest = sorted(self._startups)
+        return latest[len(latest) // 2] if latest else None
 
     @property
     def rate(self) -> float:
