@@ -22,6 +22,7 @@ from tests.cli.processes import command
 from tests.fuzz.files import FILES, clean_up, yard
 from tests.fuzz.memory import MEMORY
 from tests.fuzz.mutate import mutated
+from tests.fuzz.pages import PAGES
 from tests.fuzz.targets import TARGETS
 from tests.waiting import until
 from watchdogd.children import Children
@@ -52,7 +53,7 @@ def test_bytes_in_memory_are_read_or_refused(name: str, data: bytes, seed: int) 
     target.read(mutated(target.samples, random.Random(seed)))
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, *PAGES])
 @settings(max_examples=_FEW)
 @given(data=st.binary(max_size=100), seed=st.integers(0, 1 << 32))
 # Each of these has been an exception of another kind, in one of the readers.

@@ -45,6 +45,8 @@ _MOST_BATCHES = 50
 # Of more documents than so many their number is to be typed.
 _MANY = 100
 _DAY = 86_400.0
+# A line that stands at the top would look like a border.
+_HEADROOM = 1.2
 
 
 class Visit(NamedTuple):
@@ -492,8 +494,8 @@ def plots(past: Past) -> Iterator[Plot]:
         samples = [(one.at, found) for one in past.moments if (found := value(one)) is not None]
         until, since = past.until, past.until - _DAY
         top = max((found for _, found in samples), default=0.0)
-        now = curve(samples, since, until, top=top)
-        before = curve(samples, since - _DAY, since, top=top)
+        now = curve(samples, since, until, top=top * _HEADROOM)
+        before = curve(samples, since - _DAY, since, top=top * _HEADROOM)
         yield Plot(title, now, before, shown(top))
 
 

@@ -88,7 +88,7 @@ def test_socket_is_its_owners_and_the_line_that_leads_there_is_printed(tmp_path:
         assert status == 200
         assert "<h1>serif" in said
         assert page.get("/", {})[1].count("serif") == 0
-        assert page.get("/health")[0] == 200
+        until(lambda: page.get("/health")[0] == 200, "a look that is new")
         # What is no request at all is told the same.
         with socket.socket(socket.AF_UNIX) as raw:
             raw.connect(page.path)
