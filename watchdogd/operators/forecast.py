@@ -88,14 +88,16 @@ def _idle_for(latest: Sequence["Moment"], hour: Sequence["Moment"], now: float) 
     """Return for how long nothing was done though something waited; None while that may be usual.
     What waits since a moment is not late."""
     every = sorted([*hour, *latest], key=lambda one: one.at)
-    usual = max((one.service(_NEARLY_ALL) or 0.0 for one in every), default=0.0)
     since = now
     for one in reversed(every):
         if one.done or one.failed or not one.waiting:
             break
         since = min(since, one.at - one.seconds)
     idle = now - since
-    return idle if idle >= max(_STALLED_AFTER, _STALLED_TIMES * usual) else None
+    if idle < _STALLED_AFTER:
+        return None
+    usual = max((one.service(_NEARLY_ALL) or 0.0 for one in every), default=0.0)
+    return idle if idle >= _STALLED_TIMES * usual else None
 
 
 def _slope(moments: Sequence["Moment"]) -> float | None:

@@ -12,6 +12,7 @@ are of one host, and are summed; what waits is seen by all hosts alike, and coun
 """
 
 import math
+import operator
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +40,8 @@ _MOST, _MOST_DRIVERS = (1 << 32) - 1, (1 << 16) - 1
 # One record may tell of so many seconds before it, in which its watchdog was slow: looks at queues
 # that take long are made each half a minute.
 _SLOW = 45.0
+# Clocks of hosts and of file servers differ by less, in seconds.
+_SPARED = 86400.0
 # No pipeline runs on more hosts.
 _MOST_HOSTS = 1000
 
@@ -66,6 +69,13 @@ class Sample(NamedTuple):
     drivers: int = 0
 
 
+class Shares(NamedTuple):
+    """Which share of so many documents per second has each bucket, in parts of 255."""
+
+    rate: float
+    parts: bytes
+
+
 class Moment(NamedTuple):
     """What a stage did until an instant: on one host, or on several together."""
 
@@ -80,17 +90,17 @@ class Moment(NamedTuple):
     waiting: int
     working: int
     drivers: int
-    # Documents per second by how long they had waited, and by how long they took.
-    waits: tuple[float, ...]
-    services: tuple[float, ...]
+    # How long documents had waited, and how long they took, on each host.
+    waits: tuple[Shares, ...]
+    services: tuple[Shares, ...]
 
     def wait(self, share: float) -> float | None:
         """Return the seconds within which this share of documents was claimed; None of none."""
-        return quantile(self.waits, share)
+        return _within(self.waits, share)
 
     def service(self, share: float) -> float | None:
         """Return the seconds within which this share of documents was done; None of none."""
-        return quantile(self.services, share)
+        return _within(self.services, share)
 
     def plus(self, other: "Moment") -> "Moment":
         """Return this moment on several hosts."""
@@ -104,8 +114,8 @@ class Moment(NamedTuple):
             max(self.waiting, other.waiting),
             max(self.working, other.working),
             self.drivers + other.drivers,
-            tuple(map(float.__add__, self.waits, other.waits)),
-            tuple(map(float.__add__, self.services, other.services)),
+            self.waits + other.waits,
+            self.services + other.services,
         )
 
 
@@ -151,15 +161,20 @@ def _unpacked(fields: tuple[int, float, int, int, int, int, int, int, bytes, byt
         waiting,
         working,
         drivers,
-        _spread(waits, done + lost),
-        _spread(services, done),
+        (Shares(done + lost, waits),),
+        (Shares(done, services),),
     )
 
 
-def _spread(shares: bytes, rate: float) -> tuple[float, ...]:
-    """Return how much of a rate each bucket has."""
-    every = sum(shares) or 1
-    return tuple(share * rate / every for share in shares)
+def _within(hosts: Sequence[Shares], share: float) -> float | None:
+    """Return the seconds within which this share of the documents of all hosts is."""
+    if len(hosts) == 1:
+        return quantile(hosts[0].parts, share)
+    counts = [0.0] * BUCKETS
+    for one in hosts:
+        every = sum(one.parts) or 1
+        counts = list(map(operator.add, counts, (part * one.rate / every for part in one.parts)))
+    return quantile(counts, share)
 
 
 # Write
@@ -245,6 +260,20 @@ def _open_ring(directory: Directory, name: str) -> int:
     # It grows as places in it are written.
     directory.write_aside(name, _MAGIC)
     return os.open(name, flags, dir_fd=directory.fd)
+
+
+def tidy(control: Directory, now: float) -> None:
+    """Remove rings of which all that is in them is too old to be read, as of a stage or a host that
+    has another name by now. `now` is in seconds since the epoch."""
+    hosts = control.look_into(HISTORY)
+    if hosts is None:
+        return
+    with closing(hosts):
+        for host in list(hosts.names()):
+            with suppress(NotADirectoryError), closing(hosts.subdirectory(host)) as directory:
+                for name in list(directory.names()):
+                    if now - directory.status(name).st_mtime > KEPT[COARSE] + _SPARED:
+                        directory.remove(name)
 
 
 # Read

@@ -38,7 +38,7 @@ from watchdogd.helper_messages import (
 )
 from watchdogd.helper_process import open_helper_log
 from watchdogd.linux import die_with_parent, set_name
-from watchdogd.operators.history import Writer, samples
+from watchdogd.operators.history import Writer, samples, tidy
 from watchdogd.operators.textfile import EVERY, TextFile
 from watchdogd.pipeline_reader import PipelineReader
 from watchdogd.queues import control_files
@@ -64,6 +64,7 @@ _TICK = 0.005
 # What else is done now and then, in seconds.
 _COPY_EVERY = 2.0
 _EXPIRE_EVERY = 60.0
+_TIDY_EVERY = 3600.0
 # What is due so soon is done with what is due now: an idle helper wakes once for all, in seconds.
 _TOGETHER = 0.25
 # How soon it is seen that the pipeline's file was read, in seconds.
@@ -113,6 +114,7 @@ class IoHelper:
             Chore(self._copy, _COPY_EVERY),
             Chore(self._beat, NETWORK_BEAT),
             Chore(self._export, EVERY, amid_trouble=True),
+            Chore(self._tidy, _TIDY_EVERY),
         )
 
     def run(self) -> None:
@@ -274,6 +276,10 @@ class IoHelper:
             self._copies.turn(directory)
         for why in self._copies.amiss.values():
             self._watchdog.note(why)
+
+    def _tidy(self) -> None:
+        with self._control_directory() as directory:
+            tidy(directory, time.time())
 
     def _export(self) -> None:
         """Write the file of metrics."""

@@ -6,7 +6,7 @@ import pytest
 
 from queuedriver.driving.counted import BOUNDS, BUCKETS
 from watchdogd.operators.forecast import LONG, SHORT, Outlook, outlook
-from watchdogd.operators.history import COARSE, FINE, Moment
+from watchdogd.operators.history import COARSE, FINE, Moment, Shares
 
 NOW = 1_900_000_000.0
 
@@ -16,7 +16,7 @@ def moments(
 ) -> list[Moment | None]:
     """Return what was seen; `waiting` is of the seconds before now."""
     bucket = next(number for number, bound in enumerate(BOUNDS) if took <= bound)
-    services = tuple(done * (number == bucket) for number in range(BUCKETS))
+    services = (Shares(done, bytes(255 * (number == bucket) for number in range(BUCKETS))),)
     ages = [step * number for number in reversed(range(int(span / step) + 1))]
     return [
         Moment(NOW - age, step, done, 0, 0, round(waiting(age)), 1, 1, services, services)

@@ -26,6 +26,7 @@ from watchdogd.operators.history import (
     Writer,
     finest,
     read,
+    tidy,
 )
 
 # A whole minute, long after the epoch.
@@ -196,6 +197,21 @@ def test_where_nothing_was_ever_written_all_is_a_gap(tmp_path: Path) -> None:
 def test_finest_is_what_is_kept_for_so_long() -> None:
     assert finest(START - 6 * 3600, START) == FINE
     assert finest(START - 6 * 3600 - 1, START) == COARSE
+
+
+def test_ring_of_a_stage_that_is_no_more_is_removed_when_all_in_it_is_too_old(
+    tmp_path: Path,
+) -> None:
+    host = Host(tmp_path)
+    host.turn(START)
+    strange = tmp_path / ".watchdogd" / "history" / "stray"
+    strange.touch()
+    written = host.ring.stat().st_mtime
+    for days, left in ((7.5, True), (8.5, False)):
+        with closing(Directory.open(tmp_path / ".watchdogd")) as control:
+            tidy(control, written + days * 86400)
+        assert host.ring.exists() == left
+    assert strange.exists()
 
 
 # Buckets
