@@ -184,13 +184,12 @@ class Requests:
         self.waiting.pop(docid, None)
         if answer is not None:
             self.hand_over(Reply(docid, request.key, answer.peer, answer.frames), now)
-        elif (known := self._known.get(request.key)) is not None:
-            self._forget(request.key, known)
+        else:
+            self._forget(request.key)
 
     def turn_away(self, request: Request, answer: Answer | None) -> None:
         """Tell a client that nobody takes its request now; asked again, it may be done."""
-        if (known := self._known.get(request.key)) is not None:
-            self._forget(request.key, known)
+        self._forget(request.key)
         if answer is not None:
             self._send(answer.peer, answer.frames)
 
@@ -204,7 +203,7 @@ class Requests:
 
     def send_again(self, reply: Reply) -> None:
         """Give an answer once more to a client that asked again."""
-        if reply in self._held_for(reply.peer):
+        if any(held == reply for _, held in self.held.get(reply.peer, ())):
             # It was not there so far.
             self._send_held(reply.peer)
         else:
@@ -220,9 +219,6 @@ class Requests:
                 self._drop(answers.pop(0)[1].docid)
             if not answers:
                 self.held.pop(peer, None)
-
-    def _held_for(self, peer: bytes) -> list[Reply]:
-        return [reply for _, reply in self.held.get(peer, ())]
 
     def _send_held(self, peer: bytes) -> None:
         answers = self.held.get(peer, [])
@@ -272,11 +268,11 @@ class Requests:
                 known.at = now
                 self._known.move_to_end(key)
             else:
-                self._forget(key, known)
+                self._forget(key)
 
-    def _forget(self, key: bytes, known: _Known) -> None:
-        del self._known[key]
-        if known.answer is not None:
+    def _forget(self, key: bytes) -> None:
+        known = self._known.pop(key, None)
+        if known is not None and known.answer is not None:
             self._remembered -= known.answer.size
 
 
