@@ -15,6 +15,10 @@ from types import FrameType
 
 from queuedriver.driving import signals
 
+_ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+# USR1 asks others to open their logs anew; ours are opened for each line.
+_WAKING = (signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
+
 
 class Signals(signals.Signals):
     """The signals of this process, between `install` and `restore`."""
@@ -24,17 +28,7 @@ class Signals(signals.Signals):
         self.reload = False
 
     def install(self) -> None:
-        self.take(
-            {
-                signal.SIGTERM: self._leave,
-                signal.SIGINT: self._leave,
-                signal.SIGQUIT: self._hurry,
-                signal.SIGHUP: self._read_again,
-                signal.SIGCHLD: self._note,
-                # Asks others to open their logs anew; ours are opened for each line.
-                signal.SIGUSR1: self._note,
-            }
-        )
+        self.take(dict.fromkeys((*_ASKING, *_WAKING), self._record))
         # Of the watchdog itself, for whoever wants to know what it waits for.
         faulthandler.register(signal.SIGUSR2, all_threads=True)
 
@@ -43,15 +37,9 @@ class Signals(signals.Signals):
         super().restore(last=last)
         self.close()
 
-    def _leave(self, number: int, frame: FrameType | None) -> None:
-        self.ask(time.monotonic())
-
-    def _hurry(self, number: int, frame: FrameType | None) -> None:
-        self.ask(time.monotonic())
-        self.hurried = True
-
-    def _read_again(self, number: int, frame: FrameType | None) -> None:
-        self.reload = True
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        """Do nothing: that it came wakes the loop."""
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        """Record what this signal asks for; that it came wakes the loop."""
+        if number in _ASKING:
+            self.ask(time.monotonic())
+        self.hurried |= number == signal.SIGQUIT
+        self.reload |= number == signal.SIGHUP
