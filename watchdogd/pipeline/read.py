@@ -294,11 +294,8 @@ def _is(kind: type, found: Any, path: Path, problems: Problems) -> bool:
     if isinstance(found, kind):
         return True
     name = "stage.slurm" if path[2:] else str(path[0])
-    keys = (
-        f"the keys of each {name.rstrip('s')}"
-        if name in ("stage", "hosts", "intake")
-        else "its keys"
-    )
+    is_one_of_many = name in ("stage", "hosts", "intake")
+    keys = f"the keys of each {name.rstrip('s')}" if is_one_of_many else "its keys"
     right = f"right would be {_HEADERS.get(name, f'[{name}]')} above {keys}"
     if path in (("stage",), ("intake",)) and isinstance(found, dict):
         problems.add(path, f"[{name}] is one table, and not one of many", right)
