@@ -46,6 +46,8 @@ class Scale:
     crowd_each: int = 25
     crowd_terms: int = 5
     crowd_rounds: int = 1
+    page_stages: int = 20
+    page_drivers: int = 200
 
 
 QUICK = Scale(

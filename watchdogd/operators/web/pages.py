@@ -157,13 +157,13 @@ def _stage(visit: Visit) -> SeenStage:
     raise NotFound(f"no stage {name!r} in this pipeline")
 
 
-def stage(visit: Visit, past: Past) -> Page:
-    """Show one stage, its drivers, what it did."""
+def stage(visit: Visit, past: Past | None) -> Page:
+    """Show one stage, its drivers, what it did, where that can be read."""
     found = _stage(visit)
     drivers = [one for one in visit.view.drivers if one.stage == found.name]
-    document = {"stage": found, "drivers": drivers, "history": past.moments}
+    document = {"stage": found, "drivers": drivers, "history": past.moments if past else None}
     more = {"stage": found, "drivers": drivers[:_MOST_ROWS], "left_out": drivers[_MOST_ROWS:]}
-    more |= {"plots": list(plots(past)), "watched": _is_watched(visit)}
+    more |= {"plots": list(plots(past)) if past else None, "watched": _is_watched(visit)}
     hosts = [one.report.host for one in visit.seen.view.chosen.hosts.seen]
     return _page(visit, "stage.html", {**more, "hosts": hosts}, document)
 

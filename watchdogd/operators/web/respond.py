@@ -63,6 +63,8 @@ class Route(NamedTuple):
     page: Callable[[Visit, Any], Page]
     words: Mapping[str, Callable[[str], object]] = {}
     asks: Callable[[Visit], Question | None] | None = None
+    # It is shown without that, too, where there is no answer.
+    optional: bool = False
     # A form that changes something is sent by POST, and only where there are buttons.
     method: str = "GET"
 
@@ -95,7 +97,7 @@ _ACT = {
 _MEANT = {**_OF, **dict.fromkeys(("stage", "cause", "text", "group", "docid"), _text)}
 ROUTES: Mapping[str, Route] = {
     "/": Route(pages.overview, _OF),
-    "/stage": Route(pages.stage, {**_OF, "name": _text}, pages.stage_question),
+    "/stage": Route(pages.stage, {**_OF, "name": _text}, pages.stage_question, optional=True),
     "/driver": Route(pages.driver, {**_OF, "name": _text, "host": _text}),
     "/log": Route(
         pages.log,
@@ -111,10 +113,13 @@ ROUTES: Mapping[str, Route] = {
     "/batches": Route(pages.latest_batches, _OF, pages.batches_question),
     "/batch": Route(pages.batch, {**_OF, "id": _text}, pages.batch_question),
     "/ask": Route(pages.ask, _ACT, method="POST"),
-    "/do": Route(pages.done, _ACT, pages.do_question, "POST"),
-    "/retry": Route(pages.ask_retry, _MEANT, pages.prepare_question, "POST"),
+    "/do": Route(pages.done, _ACT, pages.do_question, method="POST"),
+    "/retry": Route(pages.ask_retry, _MEANT, pages.prepare_question, method="POST"),
     "/put-back": Route(
-        pages.put_back, {**_OF, "id": _text, "count": _number}, pages.put_back_question, "POST"
+        pages.put_back,
+        {**_OF, "id": _text, "count": _number},
+        pages.put_back_question,
+        method="POST",
     ),
     "/events": Route(pages.events, _OF, pages.events_question),
     "/metrics": Route(pages.metrics, _OF, pages.metrics_question),
@@ -188,7 +193,7 @@ def _for_members(path: str, request: Request, facts: Facts, now: float) -> Respo
         if question is not None:
             return Response(question=question)
         answer = facts.answer or Answer()
-        if answer.error:
+        if answer.error and not route.optional:
             page = pages.message(visit, answer.status, answer.error)
         else:
             page = route.page(visit, answer.value)

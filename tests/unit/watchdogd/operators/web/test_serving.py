@@ -1,17 +1,13 @@
 """The server and the process that looks: sockets, tokens, one look however many watch."""
 
 import os
-import re
 import socket
 import stat
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPConnection
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -20,6 +16,7 @@ pytest.importorskip("waitress")
 
 from queuedriver.errors import BadArgument, NotPermitted
 from tests.cli.pipelines import make, publish, report
+from tests.pages import served
 from tests.waiting import is_alive, until
 from watchdogd.operators.web.facts import Question
 from watchdogd.operators.web.server import listen_at
@@ -29,57 +26,16 @@ from watchdogd.operators.web.tokens import read_keys
 LOOKING = [sys.executable, "-m", "watchdogd.cli.operators.looking"]
 
 
-class Page(NamedTuple):
-    """A server that runs: what it printed."""
-
-    process: subprocess.Popen[str]
-    path: str
-    prefix: str
-    token: str
-
-    def get(self, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
-        """Ask through the socket."""
-        connection = HTTPConnection("localhost")
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(self.path)
-        bearer = {"Authorization": f"Bearer {self.token}"}
-        connection.request(
-            "GET", self.prefix + path, headers=bearer if headers is None else headers
-        )
-        answer = connection.getresponse()
-        found = answer.status, answer.read().decode()
-        connection.close()
-        return found
-
-
-@contextmanager
-def served(directory: Path, *words: str) -> Iterator[Page]:
+def reported(directory: Path) -> Path:
+    """A pipeline with a watchdog that lives; the path of its file."""
     file = make(directory)
     publish(file, report())
-    run = directory / "run"
-    run.mkdir(exist_ok=True)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "watchdogd", "serve", str(file), *words],
-        env={**os.environ, "XDG_RUNTIME_DIR": str(run), "WATCHDOGD_STATE": str(directory / "s")},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        forward, look = process.stdout.readline(), process.stdout.readline()
-        path = re.search(r"ssh -L 8000:(\S+) ", forward)
-        address = re.search(r"http://localhost:[0-9]+(/[0-9a-f]+)/#([0-9a-f]+)", look)
-        assert path, forward
-        assert address, look
-        yield Page(process, path[1], address[1], address[2])
-    finally:
-        process.kill()
-        process.communicate()
+    return file
 
 
 @pytest.mark.slow
 def test_socket_is_its_owners_and_the_line_that_leads_there_is_printed(tmp_path: Path) -> None:
-    with served(tmp_path) as page:
+    with served(reported(tmp_path), tmp_path) as page:
         found = os.stat(page.path)
         assert stat.S_ISSOCK(found.st_mode)
         assert stat.S_IMODE(found.st_mode) == 0o600
@@ -99,12 +55,12 @@ def test_socket_is_its_owners_and_the_line_that_leads_there_is_printed(tmp_path:
 @pytest.mark.slow
 def test_killing_it_leaves_nothing_that_runs_and_the_next_takes_its_place(tmp_path: Path) -> None:
     before = sorted((tmp_path).rglob("queues/**"))
-    with served(tmp_path) as page:
+    with served(reported(tmp_path), tmp_path) as page:
         page.get("/")
         children = until(lambda: _children(page.process.pid))
         page.process.kill()
         until(lambda: not any(map(is_alive, children)), "the end of the process that looks")
-    with served(tmp_path) as page:
+    with served(reported(tmp_path), tmp_path) as page:
         assert page.get("/")[0] == 200
     assert not [one for one in before if not one.exists()]
 

@@ -1,0 +1,64 @@
+"""Servers of the page in processes of their own, and what one asks them through their sockets."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import NamedTuple
+
+# Seconds: an answer takes three at most, on a machine that has nothing else to do.
+_PATIENCE = 60.0
+
+
+class Served(NamedTuple):
+    """A server that runs, and what it printed."""
+
+    process: subprocess.Popen[str]
+    path: str
+    prefix: str
+    token: str
+
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """Ask through the socket; as a program with its token, unless other headers are given."""
+        connection = HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(_PATIENCE)
+        connection.sock.connect(self.path)
+        said = {"Authorization": f"Bearer {self.token}"} if headers is None else headers
+        connection.request("GET", self.prefix + path, headers=dict(said))
+        answer = connection.getresponse()
+        found = answer.status, answer.read().decode()
+        connection.close()
+        return found
+
+
+@contextmanager
+def served(
+    file: Path, directory: Path, *words: str, environ: Mapping[str, str] = os.environ
+) -> Iterator[Served]:
+    """A server of a pipeline; what it keeps is in a directory of the test's."""
+    run = directory / "run"
+    run.mkdir(exist_ok=True)
+    state = {"XDG_RUNTIME_DIR": str(run), "WATCHDOGD_STATE": str(directory / "state")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "watchdogd", "serve", str(file), *words],
+        env={**environ, **state},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        forward, look = process.stdout.readline(), process.stdout.readline()
+        path = re.search(r"ssh -L 8000:(\S+) ", forward)
+        address = re.search(r"http://localhost:[0-9]+(/[0-9a-f]+)/#([0-9a-f]+)", look)
+        assert path, forward
+        assert address, look
+        yield Served(process, path[1], address[1], address[2])
+    finally:
+        process.kill()
+        process.communicate()
