@@ -172,7 +172,7 @@ def gather(queue: Queue, docid: str, observer: Observer | None = None) -> Docume
         foreign="" if places else _foreign(queue, docid),
         attempts=queue.attempts(docid),
         journal=read_history(journal_path(queue.path), docid),
-        found=() if places else _found(queue, docid, settings),
+        found=() if places else results_of(queue, docid, settings),
     )
 
 
@@ -241,8 +241,8 @@ def _foreign(queue: Queue, docid: str) -> str:
     return f"it is a {kind}" if kind else names.why_foreign(docid)
 
 
-def _found(queue: Queue, docid: str, settings: Settings) -> tuple[str, ...]:
-    """Return where it would be if it were finished, and is."""
+def results_of(queue: Queue, docid: str, settings: Settings) -> tuple[str, ...]:
+    """Return where a document would be if it were finished, and is."""
     places = []
     # A docid that cannot be published has no place in an output.
     with suppress(BadDocid):

@@ -25,8 +25,9 @@ from queuedriver.disk.journal import Journal, journal_path
 from queuedriver.errors import NotFound
 from queuedriver.format.event import Event
 from queuedriver.format.records import MAX_RECORD, encode, read_record
-from queuedriver.format.settings import resolve
+from queuedriver.format.settings import Settings, resolve
 from queuedriver.operating import operations
+from queuedriver.operating.document_view import results_of
 from queuedriver.operating.history import read_events
 from queuedriver.operating.operations import Result
 from queuedriver.operating.queue import Queue
@@ -186,8 +187,11 @@ class Seen(NamedTuple):
 
     # Whether it is in its queue, in whatever state.
     in_queue: bool = False
-    # When it left its queue for its outputs last; 0 where no journal says that it did.
+    # When it left its queue for its outputs last; 0 where no journal says that it did: a driver
+    # writes down what it did when it is done with the document after it.
     through_at: float = 0.0
+    # Its results are where they are published, or it is in the archive.
+    has_results: bool = False
     # The one of its name in `discarded/`, if there is one.
     discarded: Case | None = None
 
@@ -218,8 +222,9 @@ def fate_of(member: Member, at: float, seen: Seen) -> Fate:
         return "waiting"
     if again is not None and again.discarded_at > (member.discarded_at or at):
         return "failed again" if again.key == member.key else "failed otherwise"
-    # Hosts' clocks differ, but what left `discarded/` for its outputs did so afterwards.
-    if member.discarded_at and seen.through_at > member.discarded_at:
+    # Hosts' clocks differ, but what left `discarded/` for its outputs did so afterwards. What was
+    # replayed had been archived before.
+    if member.key and (seen.has_results or seen.through_at > member.discarded_at > 0.0):
         return "through"
     return "not known"
 
@@ -227,22 +232,26 @@ def fate_of(member: Member, at: float, seen: Seen) -> Fate:
 def _look(queue: Queue, stage: str, batch: Batch, members: Sequence[Member]) -> dict[str, Seen]:
     """Look for documents in their queue, in `discarded/` and in its journal; return what there is
     by the names in the batch."""
+    # In this order: what moves on meanwhile is seen where it was, or where it went.
+    items = {item.docid for _, item in queue.items()}
+    discarded = set(queue.each_discarded())
     events = read_events(journal_path(queue.path), batch.at - _CLOCKS).events
     called = _called(members, events)
     found = {one.docid: Seen() for one in members}
     for event in events:
         if event.event in _THROUGH and (docid := called.get(event.docid)):
             found[docid] = found[docid]._replace(through_at=event.at)
-    for _, item in queue.items():
-        if docid := called.get(item.docid):
-            found[docid] = found[docid]._replace(in_queue=True)
-    there = [place for place in queue.each_discarded() if place in called]
-    for place, report in queue.reports(places=there):
-        docid = called[place]
+    for docid in {called[one] for one in items & called.keys()}:
+        found[docid] = found[docid]._replace(in_queue=True)
+    for place, report in queue.reports(places=discarded & called.keys()):
         case = case_of(stage, members[0].queue, place, report)
-        before = found[docid].discarded
-        if before is None or before.discarded_at < case.discarded_at:
-            found[docid] = found[docid]._replace(discarded=case)
+        seen = found[called[place]]
+        if seen.discarded is None or seen.discarded.discarded_at < case.discarded_at:
+            found[called[place]] = seen._replace(discarded=case)
+    settings = queue.settings() or Settings()
+    for docid, seen in found.items():
+        if seen == Seen() and results_of(queue, docid, settings):
+            found[docid] = Seen(has_results=True)
     return found
 
 

@@ -118,6 +118,8 @@ def test_every_document_of_a_batch_is_told_once(pipeline: Pipeline) -> None:
         # By the clock of a host that is behind: it is not where it was, and went through since.
         (Seen(through_at=7.0), "through"),
         (Seen(through_at=5.0), "not known"),
+        # Its driver is at a long document, and has not noted yet what it did before.
+        (Seen(has_results=True), "through"),
         (Seen(discarded=Case("parse", "q", "d", 6.0, "", "", "", "1-a")), "not put back"),
         (Seen(discarded=Case("parse", "q", "d", 11.0, "", "", "", "1-a")), "failed again"),
         (Seen(discarded=Case("parse", "q", "d", 11.0, "", "", "", "1-b")), "failed otherwise"),
