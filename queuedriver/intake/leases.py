@@ -12,6 +12,7 @@ import signal
 from contextlib import suppress
 
 from queuedriver.disk.filesystem import Directory, open_fd
+from queuedriver.errors import is_trouble
 from queuedriver.intake.rules import Writers
 
 
@@ -29,14 +30,17 @@ def writers(fd: int) -> Writers:
 
 
 def answer(directory: Directory) -> bool:
-    """Return whether leases tell of writers in a directory, by a file that is made for that."""
+    """Return whether leases tell of writers in a directory, by a file that is made for that. What
+    speaks of the file system is raised: nobody knows then, and would go by less for long."""
     name = f".probe-{os.getpid()}-{os.urandom(4).hex()}"
     try:
         with open_fd(directory.open_new(name)), open_fd(directory.open_read(name)) as fd:
             busy = writers(fd)
         with open_fd(directory.open_read(name)) as fd:
             return (busy, writers(fd)) == ("some", "none")
-    except OSError:
+    except OSError as error:
+        if is_trouble(error):
+            raise
         return False
     finally:
         with suppress(OSError):

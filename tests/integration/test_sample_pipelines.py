@@ -28,7 +28,8 @@ class Sample:
 
     def __init__(self, name: str, root: Path) -> None:
         self.directory = root / name
-        ours = shutil.ignore_patterns("queues", "one-queue", "cluster", "__pycache__")
+        queues = ("queues", "one-queue", "cluster", "dropped", "drops")
+        ours = shutil.ignore_patterns(*queues, "__pycache__")
         shutil.copytree(SAMPLES / name, self.directory, ignore=ours)
         self._environ = {**ENVIRON, "WATCHDOGD_STATE": str(root / "state")}
 
@@ -111,6 +112,19 @@ def test_one_queue_has_three_interchangeable_drivers(tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     assert sample.ls("one-queue/output") == sorted(f"{docid}.xml" for docid in documents)
     assert sample.started() == ["output-1", "output-2", "output-3"]
+
+
+def test_stories_that_are_copied_into_a_folder_go_through(tmp_path: Path) -> None:
+    sample = Sample("newsroom", tmp_path)
+    whole = [story for story in STORIES if story.name != TORN]
+    (sample.directory / "drops").mkdir()
+    for story in whole:
+        shutil.copy(story, sample.directory / "drops")
+    ran = sample.drain("drops.toml")
+    assert ran.code == 0, ran.err
+    assert sample.ls("dropped/output") == [f"{story.name}.xml" for story in whole]
+    assert sample.ls("drops") == []
+    assert sample.started() == ["intake-1", "output-1"]
 
 
 def test_pipeline_of_a_cluster_runs_as_well_on_one_host(tmp_path: Path) -> None:

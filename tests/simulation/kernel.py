@@ -62,7 +62,7 @@ class Stat(NamedTuple):
         return self.st_mtime_ns
 
 
-class Entry(tuple[str, int]):
+class Entry(tuple[str, int, bool]):
     """One line of a listing."""
 
     __slots__ = ()
@@ -71,13 +71,19 @@ class Entry(tuple[str, int]):
     def inode(self) -> int:
         return self[1]
 
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        return self[2]
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        return not self[2]
+
 
 class Scan:
     """What stands for what `os.scandir` returns."""
 
     __slots__ = ("_entries",)
 
-    def __init__(self, lines: Iterable[tuple[str, int]]) -> None:
+    def __init__(self, lines: Iterable[tuple[str, int, bool]]) -> None:
         self._entries = map(Entry, lines)
 
     def __enter__(self) -> "Scan":
@@ -276,7 +282,9 @@ class Kernel:
         return Listing(inode)
 
     def scandir(self, fd: int) -> Scan:
-        return Scan(self.listed(fd))
+        there = (self._open(fd).inode.entries or {}).values()
+        directories = {one.number for one in there if one.entries is not None}
+        return Scan((name, number, number in directories) for name, number in self.listed(fd))
 
     @step
     def read(self, fd: int, size: int) -> bytes:
@@ -557,11 +565,10 @@ class Paths:
     )
     dirname = staticmethod(posixpath.dirname)
     basename = staticmethod(posixpath.basename)
-    split = staticmethod(posixpath.split)
     relpath = staticmethod(posixpath.relpath)
     split = staticmethod(posixpath.split)
     splitext = staticmethod(posixpath.splitext)
-    split = staticmethod(posixpath.split)
+    commonpath = staticmethod(posixpath.commonpath)
     # What is asked for its real path, a queue and what is above an output, is no symlink here.
     realpath = normpath
 

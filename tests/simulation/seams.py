@@ -49,6 +49,9 @@ class Clock:
     def perf_counter_ns(self) -> int:
         return int(self._world.now * 1e9)
 
+    def process_time(self) -> float:
+        return 0.0
+
     def sleep(self, seconds: float) -> None:
         self._world.sleep(seconds)
 
