@@ -31,9 +31,11 @@ from queuedriver.intake.ledger import Ledger
 from queuedriver.intake.options import fill
 from queuedriver.intake.rules import Facts, Past, Refused, Verdict, Waits, of_name
 
-# Files that are looked at in one turn, and in one second of those that only wait.
+# Files that are looked at in one turn; and in one second, of those that only wait, and of those
+# that were taken and stay, for which a look is a single call.
 _AT_ONCE = 2000
-_A_SECOND = 5000
+_A_SECOND = 800
+_STAYING_A_SECOND = 5000
 # From one look to the next, in seconds: of what waits for longer, and of names while none comes or
 # goes. And for how many times as long as a listing took there is no other.
 LONGEST_POLL = 10.0
@@ -92,6 +94,8 @@ class Watcher:
         # When to look at which file; one that has another instant by now is passed over.
         self._queue: list[tuple[float, str]] = []
         self._list_at = self._recover_at = -math.inf
+        # What came that tells of other files.
+        self._markers: set[str] = set()
         self._poll = options.poll
         # The longest time between two listings; less where nobody hints at what comes.
         self.longest_poll = LONGEST_POLL
@@ -108,6 +112,7 @@ class Watcher:
             self._list(now)
         for path in hinted:
             self._came(path, now)
+        self._look_at_marked(now)
         for _ in range(_AT_ONCE):
             if not self._queue or self._queue[0][0] > now:
                 break
@@ -177,11 +182,16 @@ class Watcher:
             file = self.files.setdefault(path, Candidate(now))
             self._look_at(path, file, now)
         elif self._options.markers:
-            # It may be what others wait for.
-            at = os.path.dirname(path)
-            for other, file in self.files.items():
-                if os.path.dirname(other) == at and not file.is_left:
-                    self._look_at(other, file, now)
+            self._markers.add(path)
+
+    def _look_at_marked(self, now: float) -> None:
+        """Look at what new markers, and new lists, are of."""
+        came, self._markers = self._markers, set()
+        for path, file in self.files.items() if came else ():
+            at, name = os.path.split(path)
+            of_it = (os.path.join(at, fill(form, name)) for form in self._options.markers)
+            if not (file.is_left or came.isdisjoint(of_it)):
+                self._look_at(path, file, now)
 
     def _look_at(self, path: str, file: Candidate, when: float) -> None:
         file.due = when
@@ -196,7 +206,7 @@ class Watcher:
             with self._folder.opened(at) as directory:
                 if isinstance(self._taker, Ledger) and self._taker.is_known(directory, path):
                     file.is_left = True
-                    every = max(LONGEST_POLL, len(self.files) / _A_SECOND)
+                    every = max(LONGEST_POLL, len(self.files) / _STAYING_A_SECOND)
                     self._look_at(path, file, now + every)
                     return
                 examined = self._examiner.of_drop(directory, name, file.past, now)
@@ -281,9 +291,9 @@ class Watcher:
     def _wait(self, file: Candidate, waits: Waits, now: float) -> None:
         """Note what a file waits for, and when it is looked at again."""
         since = file.past.since if file.past is not None else now
-        step = max(self._options.poll, (now - since) / _PATIENCE, len(self.files) / _A_SECOND)
+        step = min(max(self._options.poll, (now - since) / _PATIENCE), LONGEST_POLL)
         left = math.inf if waits.seconds is None else max(waits.seconds, 0.0)
-        file.waits, file.due = waits, now + min(step, left, LONGEST_POLL)
+        file.waits, file.due = waits, now + min(max(step, len(self.files) / _A_SECOND), left)
 
     def _tell_of(self, path: str, file: Candidate, past: Past | None, now: float) -> None:
         """Take what is known of a file now, and tell what people should know of it."""
