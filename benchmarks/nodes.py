@@ -1,5 +1,6 @@
-"""A queue with the drivers of 10 and 100 nodes, in virtual time: the real code over a simulated
-file server. What they ask of it, and from how many drivers on work is to be split over queues."""
+"""A queue with the drivers of 10, 100 and 300 nodes, in virtual time: the real code over a
+simulated file server. What they ask of it, and from how many drivers on work is to be split over
+queues."""
 
 import math
 import random
@@ -40,8 +41,10 @@ EACH = 8
 LAN = Network("0.3 ms from a request to its answer, 20,000 requests a second", 0.0003, 20_000.0)
 FEW, MANY = 5_000, 100_000
 # Before what is counted all drivers are started, at no cost to the server: each holds the lock of
-# the queue as it starts, so thousands would take longer than all that follows. Seconds.
+# the queue as it starts, so thousands would take longer than all that follows. Seconds from one to
+# the next at most, and from the first to the last.
 _AT_ONCE = Network("", 0.0, math.inf)
+_APART = 0.02
 _START_WITHIN = 30.0
 _STEP = 0.001
 _PATIENCE = 900.0
@@ -164,11 +167,12 @@ class Run:
             # Where nothing took time, time would not pass.
             cluster.network = _AT_ONCE
         others = self.nodes * EACH - 1
+        apart = min(_APART, _START_WITHIN / others)
         # There is nothing to be swept yet, which each would find out by itself.
         with seam(setup, "sweep", lambda *_: None):
             for number in range(others):
                 self._drive(cluster.host(f"node{number % self.nodes:04}"), number // self.nodes)
-                cluster.play(cluster.now + _START_WITHIN / others)
+                cluster.play(cluster.now + apart)
             while any(driver._loop is None for driver in self.drivers.values()):
                 cluster.play(cluster.now + _STEP)
         cluster.network = network
