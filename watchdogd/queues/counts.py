@@ -114,16 +114,16 @@ class View:
         elif self._empty != after:
             self._empty, self._empty_at = after, now
         drained = self._empty == after and now - self._empty_at >= DRAINED_AFTER
-        counts.discarded = self._count_discarded(queue, now)
+        counts.discarded = self._count_discarded(queue, now, anew=anew)
         return QueueSeen(**asdict(counts), **queue.controls()._asdict(), drained=drained)
 
-    def _count_discarded(self, queue: Queue, now: float) -> int:
+    def _count_discarded(self, queue: Queue, now: float, *, anew: bool) -> int:
         try:
             directory = queue.directory.subdirectory(names.DISCARDED)
         except (FileNotFoundError, NotADirectoryError):
             return 0
         with contextlib.closing(directory):
-            is_due = self._discarded.is_due(_mark(directory), now)
+            is_due = self._discarded.is_due(_mark(directory), now, anew=anew)
         if not is_due and self.seen is not None:
             return self.seen.discarded
         began_at = self._monotonic()

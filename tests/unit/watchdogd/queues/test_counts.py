@@ -119,6 +119,17 @@ def test_discarded_documents_are_counted_when_they_change(queue: Path) -> None:
     assert view.look(now=5.0, clock=0.0).discarded == 2
 
 
+def test_who_waits_is_told_what_was_discarded_however_long_it_takes_to_list(queue: Path) -> None:
+    # A host so busy that each listing takes a second.
+    view = View(str(queue), itertools.count().__next__)
+    (queue / "discarded").mkdir()
+    assert view.look(now=0.0, clock=0.0).discarded == 0
+    (queue / "discarded/a").touch()
+    (queue / "x.ready").touch()
+    assert view.look(now=2.0, clock=0.0).discarded == 0
+    assert view.look(now=3.0, clock=0.0, anew=True).discarded == 1
+
+
 def test_empty_queue_is_drained_by_its_second_look_and_not_before(queue: Path) -> None:
     view = View(str(queue), at_once)
     assert not view.look(now=0.0, clock=0.0).drained
