@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,18 @@ def until_shown(one: Any, words: str) -> None:
 
 
 def press(one: Any, title: str) -> None:
-    """Press the button of a title."""
-    one.find_element("xpath", f"//button[normalize-space()={title!r}]").click()
+    """Press the button of a title, as soon as there is one."""
+    from selenium.common.exceptions import StaleElementReferenceException
+
+    def is_pressed() -> bool:
+        # What is new may take its place just now.
+        with suppress(StaleElementReferenceException):
+            for button in one.find_elements("xpath", f"//button[normalize-space()={title!r}]"):
+                button.click()
+                return True
+        return False
+
+    until(is_pressed, f"a button {title!r} on {one.current_url}")
 
 
 def emulate(one: Any, width: int, height: int = 800, *, dark: bool = False) -> None:

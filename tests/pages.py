@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 # Seconds: an answer takes three at most, on a machine that has nothing else to do.
 _PATIENCE = 60.0
@@ -25,14 +26,27 @@ class Served(NamedTuple):
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Ask through the socket; as a program with its token, unless other headers are given."""
+        said = {"Authorization": f"Bearer {self.token}"} if headers is None else headers
+        status, _, text = self._ask("GET", path, said)
+        return status, text
+
+    def post(
+        self, path: str, form: Mapping[str, str], headers: Mapping[str, str] = {}
+    ) -> tuple[int, Mapping[str, str], str]:
+        """Send a form through the socket."""
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        return self._ask("POST", path, {**headers, **kind}, urlencode(form))
+
+    def _ask(
+        self, method: str, path: str, headers: Mapping[str, str], body: str | None = None
+    ) -> tuple[int, Mapping[str, str], str]:
         connection = HTTPConnection("localhost")
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.settimeout(_PATIENCE)
         connection.sock.connect(self.path)
-        said = {"Authorization": f"Bearer {self.token}"} if headers is None else headers
-        connection.request("GET", self.prefix + path, headers=dict(said))
+        connection.request(method, self.prefix + path, body, dict(headers))
         answer = connection.getresponse()
-        found = answer.status, answer.read().decode()
+        found = answer.status, dict(answer.headers), answer.read().decode()
         connection.close()
         return found
 

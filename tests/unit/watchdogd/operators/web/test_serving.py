@@ -1,6 +1,8 @@
 """The server and the process that looks: sockets, tokens, one look however many watch."""
 
+import json
 import os
+import re
 import socket
 import stat
 import sys
@@ -15,7 +17,7 @@ pytest.importorskip("jinja2")
 pytest.importorskip("waitress")
 
 from queuedriver.errors import BadArgument, NotPermitted
-from tests.cli.pipelines import make, publish, report
+from tests.cli.pipelines import call, make, publish, report
 from tests.pages import served
 from tests.waiting import is_alive, until
 from watchdogd.operators.web.facts import Question
@@ -63,6 +65,55 @@ def test_killing_it_leaves_nothing_that_runs_and_the_next_takes_its_place(tmp_pa
     with served(reported(tmp_path), tmp_path) as page:
         assert page.get("/")[0] == 200
     assert not [one for one in before if not one.exists()]
+
+
+@pytest.mark.slow
+def test_button_that_is_pressed_through_the_socket_is_noted_with_the_user_of_its_other_end(
+    tmp_path: Path,
+) -> None:
+    file = reported(tmp_path)
+    with served(file, tmp_path, "--allow-actions") as page:
+        assert page.process.stdout is not None
+        act = page.process.stdout.readline().partition("#")[2].strip()
+        status, headers, _ = page.post("/login", {"token": act})
+        assert status == 303
+        cookie = {"Cookie": headers["Set-Cookie"].partition(";")[0], "Host": "localhost"}
+        form = re.search(r'name="form" value="([0-9a-f]+)"', page.get("/", cookie)[1])
+        assert form
+        status, _, _ = page.post("/do?do=pause&stage=parse", {"form": form[1]}, cookie)
+        assert status == 303
+        assert (tmp_path / "queues" / "values" / "PAUSE").exists()
+        bearer = {"Authorization": f"Bearer {act}"}
+        told = json.loads(page.get("/events.json", bearer)[1])["events"]
+        assert told[0]["message"] == "pause parse"
+        assert told[0]["who"].startswith(f"user {os.getuid()}")
+
+
+@pytest.mark.slow
+def test_what_is_too_long_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with served(reported(tmp_path), tmp_path) as page:
+        assert page.get("/?p=" + "x" * 5_000)[0] == 400
+        assert page.get("/", {"Host": "localhost", "X-Long": "x" * 20_000})[0] in (400, 431)
+        assert page.post("/login", {"token": "x" * 100_000})[0] == 413
+        assert page.get("/")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--address", "0.0.0.0"],
+        ["--address", "0.0.0.0", "--port", "0"],
+        ["--address", "0.0.0.0", "--port", "0", "--behind-proxy"],
+        ["--address", "0.0.0.0", "--port", "0", "--tokens", "tokens"],
+        ["--port", "65536"],
+    ],
+)
+def test_no_address_but_of_this_host_without_a_proxy_and_tokens(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called = call(capsys, "serve", reported(tmp_path), *words)
+    assert called.code == 2
+    assert words[0] in called.err
 
 
 def _children(pid: int) -> list[int]:
