@@ -3,7 +3,7 @@
 Geometry is numbers, which the templates write into attributes: no style in a page would be obeyed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 BOX = (190, 84)
@@ -172,8 +172,3 @@ def curve(
         for x, (least, _) in sorted(columns.items(), reverse=True)
     ]
     return Curve(" ".join((*above, *below)), top)
-
-
-def by_name(boxes: Iterable[Box]) -> Mapping[str, Box]:
-    """Return the boxes of stages by their names."""
-    return {box.node.name: box for box in boxes if box.node.is_stage}

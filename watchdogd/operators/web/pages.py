@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import jinja2
-import msgspec
 
 from queuedriver.errors import NotFound
 from queuedriver.format.event import describe as describe_step
@@ -270,7 +269,7 @@ def ask(visit: Visit, _: object) -> Page:
 def do_question(visit: Visit) -> Question:
     """Ask that it be done."""
     _action(visit)
-    said = {key: value for key, value in visit.words.items() if key not in ("do", "p", "back")}
+    said = {key: value for key, value in visit.words.items() if key not in ("do", "p")}
     return visit.question("act", do=visit.words["do"], words=said, who=visit.peer)
 
 
@@ -386,7 +385,7 @@ def message(visit: Visit, status: int, words: str) -> Page:
     return _page(visit, "message.html", context, {"error": words}, status, about=False)
 
 
-_TITLES = {400: "Not understood", 403: "Not allowed", 404: "Not found", 503: "No answer yet"}
+_TITLES = {400: "Not understood", 403: "Not allowed", 404: "Not found", 503: "Not now"}
 
 
 def login(site: Site, *, wrong: bool = False) -> Page:
@@ -582,7 +581,6 @@ def _environment() -> jinja2.Environment:
     environment.globals |= {
         "word": _word,
         "wanted": wanted_words,
-        "as_fields": msgspec.structs.asdict,
     }
     return environment
 

@@ -91,7 +91,7 @@ def _drivers(said: str) -> int | None:
 _OF = {"p": _text}
 _ACT = {
     **_OF,
-    **dict.fromkeys(("do", "stage", "driver", "host", "back"), _text),
+    **dict.fromkeys(("do", "stage", "driver", "host"), _text),
     "number": _drivers,
 }
 _MEANT = {**_OF, **dict.fromkeys(("stage", "cause", "text", "group", "docid"), _text)}
