@@ -363,8 +363,7 @@ class BrokerLoop(Loop):
             self.go = False
 
     def rest(self) -> Quit | None:
-        """Pause: for the workers' next words between two looks, and as any driver else; but deal a
-        document now and then while the stage has stopped itself."""
+        """Pause; but deal a document now and then while the stage has stopped itself."""
         # What a watchdog is about to be shown has what was just handed over in it.
         self.count()
         now = self.clock()
@@ -416,8 +415,7 @@ class BrokerLoop(Loop):
         while True:
             # While a file system is not well they do nothing.
             sources = self.sources if not self.trouble else ()
-            turns = [source.next_turn_at() for source in sources]
-            due = soonest(*turns)
+            due = soonest(*(source.next_turn_at() for source in sources))
             at = min(one for one in (end, self.talk.next_turn_at(), due) if one is not None)
             if naps:
                 # Nothing waits for anything: let the heartbeats of many come together.
@@ -467,10 +465,9 @@ class BrokerLoop(Loop):
         word, why = super().wish()
         if not word or not self.at_hand or self.trouble:
             return word, why
-        now = self.clock()
         if why == QUIT_FILE:
             # They will not come back if the file goes away again.
-            self._send_away(now)
+            self._send_away(self.clock())
         return (word, why) if self.limits.reason() is not None else ("", "")
 
     def farewell(self, end: Quit) -> None:
