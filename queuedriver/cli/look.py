@@ -103,14 +103,14 @@ def warn_of_gaps(readings: Sequence[Reading]) -> None:
 def _of_folder(folder: str, path: str) -> str:
     """Return what a file of a folder waits for; "" where no intake takes from it."""
     # Late: few ask for that.
-    from queuedriver.intake import asking
+    from queuedriver.intake import explaining
 
     with explained(folder), closing(Directory.open(folder)) as opened:
-        home = asking.home_of(opened)
+        home = explaining.home_of(opened)
         if home is None:
             return ""
         with closing(home):
-            return asking.why(opened, home, path)
+            return explaining.why(opened, home, path)
 
 
 @contextmanager

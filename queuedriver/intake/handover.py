@@ -27,7 +27,7 @@ from queuedriver.format import names
 from queuedriver.intake.folder import Folder, facts_of, look_at
 from queuedriver.intake.home import Home
 from queuedriver.intake.into import Into
-from queuedriver.intake.options import REFUSED, IntakeOptions
+from queuedriver.intake.options import REFUSED, IntakeOptions, fill
 from queuedriver.intake.rules import Facts
 
 
@@ -65,10 +65,15 @@ class Handover:
     # Claim
 
     def claim(self, path: str, docid: str) -> Claim | None:
-        """Claim a file of the folder; None when it is gone."""
+        """Claim a file of the folder, and remove its marker: a later one of its name has its own.
+        None when it is gone."""
         at, name = os.path.split(path)
+        form, then = self._options.done, self._options.done_then
         with self._folder.opened(at) as directory:
-            return self._claim(directory, name, docid, path)
+            claim = self._claim(directory, name, docid, path)
+            if claim is not None and form is not None and "{" in form and then == "remove":
+                directory.remove(fill(form, name))
+        return claim
 
     def claim_given_back(self) -> Iterator[Claim]:
         """Claim what was given back."""

@@ -1,5 +1,6 @@
 """One intake from its start to its end: opens the folder and the queue, and turns its watcher."""
 
+import math
 import os
 import time
 from collections import deque
@@ -22,9 +23,9 @@ from queuedriver.errors import ConfigError, explained, is_trouble
 from queuedriver.format.records import Counters
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication
 from queuedriver.format.units import format_size
-from queuedriver.intake.asking import note_where
 from queuedriver.intake.duplicates import CONTENTS, Contents
 from queuedriver.intake.examining import Examiner
+from queuedriver.intake.explaining import note_where
 from queuedriver.intake.folder import Folder
 from queuedriver.intake.handover import Handover
 from queuedriver.intake.home import INSIDE, Home, Told, opened
@@ -41,8 +42,10 @@ _SHOWN = 40
 _TRY_AGAIN = 1.0
 # How often names are listed, in seconds, where only this host changes them and nobody hints at it.
 _UNHINTED_POLL = 1.0
-# How long the kernel's hints are gathered before a turn, in seconds.
+# How long hints and files that are due are gathered for one turn, in seconds.
 _GATHER = 0.05
+# How often it is told what is done, in seconds: to count what waits takes its time, too.
+_SHOW_EVERY = 0.5
 
 
 class Intake:
@@ -68,6 +71,7 @@ class Intake:
         self._drain = drain
         self._board = board
         self._trouble = self._why = ""
+        self._show_at = -math.inf
         self._local = True
         self._signals = Signals()
         self._hints: deque[str] = deque(maxlen=10_000)
@@ -103,13 +107,14 @@ class Intake:
                     waker = self._waker(watcher, at_end)
                 waker.arm()
                 due = self._turn(watcher, hinted=waker.hinted)
-                self._show(watcher)
+                if time.monotonic() >= self._show_at:
+                    self._show_at = time.monotonic() + _SHOW_EVERY
+                    self._show(watcher)
                 if self._drain and not (self._trouble or watcher.settling):
                     return
-                waker.wait(max(due - time.monotonic(), 0.0))
-                if self._hints:
-                    # Of one drop there are several.
-                    time.sleep(_GATHER)
+                waker.wait(due - time.monotonic())
+                # Of one drop there are several hints; and of many files each has an instant.
+                time.sleep(_GATHER)
                 waker.heed()
                 self._signals.clear()
 

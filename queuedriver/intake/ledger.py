@@ -62,10 +62,9 @@ class Ledger:
         # The keys of what was taken, as far as we know.
         self._known = {name for name in ledger.names() if len(name) == _KEY}
 
-    def is_known(self, directory: Directory, path: str) -> bool:
-        """Return whether a file of a directory was taken, or refused, as it is."""
-        facts = facts_of(directory.status(os.path.basename(path)))
-        return facts is not None and key_of(path, facts) in self._known
+    def has(self, path: str, facts: Facts) -> bool:
+        """Return whether a file was taken, or refused, as it is."""
+        return key_of(path, facts) in self._known
 
     def take(self, path: str, docid: str, facts: Facts, *, ask: bool) -> str | None:
         """Take a file that has settled as these facts; return its name in the queue, or None when

@@ -14,17 +14,19 @@ little.
 """
 
 import heapq
+import itertools
 import math
 import os
 import time
 from collections.abc import Callable, Iterable
 
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadDocid, is_trouble
 from queuedriver.format import names
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.intake.duplicates import Contents
 from queuedriver.intake.examining import NOT_REGULAR, Examiner
-from queuedriver.intake.folder import Folder
+from queuedriver.intake.folder import Folder, facts_of
 from queuedriver.intake.handover import Claim, Handover
 from queuedriver.intake.into import Into
 from queuedriver.intake.ledger import Ledger
@@ -35,7 +37,7 @@ from queuedriver.intake.rules import Facts, Past, Refused, Verdict, Waits, of_na
 # that were taken and stay, for which a look is a single call.
 _AT_ONCE = 2000
 _A_SECOND = 800
-_STAYING_A_SECOND = 5000
+_STAYING_A_SECOND = 3000
 # From one look to the next, in seconds: of what waits for longer, and of names while none comes or
 # goes. And for how many times as long as a listing took there is no other.
 LONGEST_POLL = 10.0
@@ -54,7 +56,7 @@ class Candidate:
 
     def __init__(self, due: float, known: Facts | None = None) -> None:
         self.due = due
-        # As what it was claimed.
+        # As what it was claimed, or taken.
         self.known = known
         self.past: Past | None = None
         self.waits = Waits("was just seen", 0.0)
@@ -142,13 +144,13 @@ class Watcher:
     @property
     def why(self) -> str:
         """Return what is waited for, in a sentence."""
-        waiting = [(path, one) for path, one in self.files.items() if not one.is_left]
-        waiting += [(claim.path, one) for claim, one in self.claims.items()]
         parts = [self.blocked] if self.blocked else []
-        if waiting:
-            path, one = waiting[0]
-            count = format_count(len(waiting), "file waits", "files wait")
-            parts.append(f"{count}, as {path}: {one.waits.why}")
+        waiting = (one for one in self.files.items() if not one[1].is_left)
+        claimed = ((claim.path, one) for claim, one in self.claims.items())
+        if (first := next(itertools.chain(claimed, waiting), None)) is not None:
+            count = len(self.claims) + sum(not one.is_left for one in self.files.values())
+            words = format_count(count, "file waits", "files wait")
+            parts.append(f"{words}, as {first[0]}: {first[1].waits.why}")
         if others := self._folder.others:
             words = format_count(others, "directory or link", "directories or links")
             parts.append(f"{words} stay")
@@ -204,8 +206,7 @@ class Watcher:
         at, name = os.path.split(path)
         try:
             with self._folder.opened(at) as directory:
-                if isinstance(self._taker, Ledger) and self._taker.is_known(directory, path):
-                    file.is_left = True
+                if isinstance(self._taker, Ledger) and self._stays(self._taker, directory, path):
                     every = max(LONGEST_POLL, len(self.files) / _STAYING_A_SECOND)
                     self._look_at(path, file, now + every)
                     return
@@ -228,6 +229,15 @@ class Watcher:
             self._look_at(path, file, file.due)
         elif file.past is not None:
             self._take(path, file, file.past.facts, verdict, now)
+
+    def _stays(self, ledger: Ledger, directory: Directory, path: str) -> bool:
+        """Return whether a file was taken, or refused, as it is, and stays."""
+        file = self.files[path]
+        facts = facts_of(directory.status(os.path.basename(path)))
+        if facts is None or (facts != file.known and not ledger.has(path, facts)):
+            return False
+        file.is_left, file.known = True, facts
+        return True
 
     def _take(self, path: str, file: Candidate, facts: Facts, verdict: Verdict, now: float) -> None:
         name = os.path.basename(path)
@@ -260,7 +270,6 @@ class Watcher:
             taker.refuse(claim, verdict.why)
             self.refused += 1
             return
-        self._remove_marker(path)
         self.claims[claim] = Candidate(now, facts)
 
     def _copy(self, taker: Ledger, path: str, docid: str, facts: Facts, verdict: Verdict) -> None:
@@ -278,15 +287,6 @@ class Watcher:
             self._contents.entered(path, docid)
         else:
             self._contents.gone(path)
-
-    def _remove_marker(self, path: str) -> None:
-        """Remove the marker of a file that was claimed: a later one of its name has its own."""
-        form = self._options.done
-        if form is None or "{" not in form or self._options.done_then == "keep":
-            return
-        at, name = os.path.split(path)
-        with self._folder.opened(at) as directory:
-            directory.remove(fill(form, name))
 
     def _wait(self, file: Candidate, waits: Waits, now: float) -> None:
         """Note what a file waits for, and when it is looked at again."""
@@ -345,11 +345,8 @@ class Watcher:
                 del self.claims[claim]
             elif not self._is_duplicate(taker, claim):
                 sealed.append(claim)
-        if sealed and isinstance(taker, Handover):
-            self._enter(taker, sealed)
-
-    def _enter(self, taker: Handover, sealed: list[Claim]) -> None:
-        for claim, _ in taker.enter(sealed):
+        entered = taker.enter(sealed) if sealed and isinstance(taker, Handover) else ()
+        for claim, _ in entered:
             del self.claims[claim]
             self.taken += 1
             self._contents.entered(claim.token, claim.docid)

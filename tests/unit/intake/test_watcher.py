@@ -3,6 +3,7 @@
 import hashlib
 import json
 import zipfile
+from typing import Any
 
 import pytest
 
@@ -235,3 +236,44 @@ def test_what_is_looked_at_in_one_turn_is_bounded(
     assert sum(one.past is not None for one in intake.files.values()) == 7
     site.turn(intake, times=40)
     assert len(site.entered) == 50
+
+
+def test_files_that_wait_are_looked_at_the_more_seldom_the_more_there_are(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "_A_SECOND", 10)
+    for number in range(300):
+        site.drop(f"{number}.pdf")
+    intake = site.intake(done="{name}.done")
+    site.turn(intake, times=3)
+    looks = []
+    examine = intake._examiner.of_drop
+
+    def counted(*given: Any) -> Any:
+        looks.append(given[1])
+        return examine(*given)
+
+    monkeypatch.setattr(intake._examiner, "of_drop", counted)
+    for _ in range(60):
+        site.now += 1.0
+        intake.turn(site.now)
+    assert len(looks) <= 2.5 * 10 * 60
+    # And at once when its marker comes.
+    site.drop("7.pdf.done", b"")
+    looks.clear()
+    intake.list_soon()
+    intake.turn(site.now)
+    assert looks == ["7.pdf"]
+    assert set(site.entered) == {"7.pdf"}
+
+
+def test_what_was_taken_and_stays_is_looked_at_by_a_single_call(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        site.drop(f"{number}.pdf", f"{number}".encode())
+    intake = site.intake(after="leave")
+    site.turn(intake, times=3)
+    assert intake.taken == 50
+    monkeypatch.setattr(intake._examiner, "of_drop", None)
+    site.turn(intake, seconds=120.0, times=3)
