@@ -170,8 +170,6 @@ class StageDrivers:
         """Return whether its queues are done and drained, or a drain is over."""
         return self._context.finished or self.inputs.done
 
-    # Turn
-
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float:
         """Look at every driver, and do about it what the policy says; return when to come back."""
         context, stage, due = self._context, self.stage, math.inf
@@ -206,8 +204,6 @@ class StageDrivers:
         needed = bool(wanted or self.living)
         # Last: why one could not load is for those that were to be forked from it.
         return min(due, self.templates.tend(stage, now, needed=needed, again=again))
-
-    # Start
 
     @property
     def starting(self) -> int:
