@@ -226,6 +226,8 @@ class Helper:
         if (one := message.recovered) is not None:
             what = f"{format_count(one.claims, 'claim')} of {one.queue}"
             gone = "".join(f"; {docid!r} is discarded" for docid in one.discarded)
+            for cause, is_last in one.failed:
+                self.view.failed[one.queue].failed(cause, discarded=is_last)
             self._say("recovered", what + gone, queue=one.queue, count=one.claims)
         if message.look is None:
             return False

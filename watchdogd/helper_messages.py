@@ -82,6 +82,8 @@ class Recovered(msgspec.Struct, frozen=True):
     claims: int
     # The documents that were discarded by it.
     discarded: tuple[str, ...] = ()
+    # Attempts that were charged: for which cause, and whether the document was discarded.
+    failed: tuple[tuple[str, bool], ...] = ()
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

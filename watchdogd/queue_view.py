@@ -5,8 +5,10 @@ Stages and the supervisor ask it. A helper that was started amid trouble has see
 those before it saw stands until it has. Nothing counts before a look that met no trouble.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from queuedriver.driving.live_status import Counting
 from watchdogd.helper_messages import Controls, Look, QueueSeen, Usage
 
 
@@ -43,6 +45,8 @@ class QueueView:
         # when the latest look was heard of since, on the monotonic clock.
         self.heard = self.known = False
         self.looked_at = 0.0
+        # What was charged by whoever recovered where no driver was, by queue.
+        self.failed = defaultdict[str, Counting](Counting)
         # The queues as they were at first.
         self.at_first: Mapping[str, QueueSeen] = {}
         self._discarded_at_first: dict[str, int] = {}

@@ -382,8 +382,11 @@ class StageDrivers:
 
     @property
     def counted(self) -> Counted:
-        """Return what all its drivers on this host have counted since the watchdog runs."""
-        return reduce(Counted.plus, (slot.counted for slot in self.slots), Counted())
+        """Return what all its drivers on this host have counted since the watchdog runs, and what
+        was recovered of them where none lived."""
+        failed = self._context.view.failed
+        recovered = [failed[name].counted for name in self.stage.inputs if name in failed]
+        return reduce(Counted.plus, (*recovered, *(slot.counted for slot in self.slots)), Counted())
 
     @property
     def starts(self) -> dict[str, int]:

@@ -195,7 +195,8 @@ def recover(
     Exit code 75: there are claims of which nobody can say yet, or that cannot be recovered.
     """
     with opened(queue) as found, noting(found) as journal:
-        events, unjudged = operations.recover(found, journal, Observer(lease=lease), output or ())
+        recovered = operations.recover(found, journal, Observer(lease=lease), output or ())
+    events, unjudged = recovered.events, recovered.unjudged
     if as_json:
         unknown = [one._asdict() for one in unjudged]
         write_json({"queue": found.path, "recovered": events, "unjudged": unknown})

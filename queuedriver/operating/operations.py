@@ -282,6 +282,8 @@ class Recovered(NamedTuple):
 
     events: list[Event]
     unjudged: list[Unjudged]
+    # Attempts that were charged: for which cause, and whether the document was discarded.
+    failed: list[tuple[str, bool]]
 
 
 def recover(
@@ -296,9 +298,12 @@ def recover(
     before = len(journal.pending)
     _check_outputs(queue, outputs)
     observer = observer or Observer()
+    failed: list[tuple[str, bool]] = []
     with queue_of(queue.directory, journal, observer, elsewhere=outputs) as one:
+        one.failed = lambda cause, *, discarded: failed.append((cause, discarded))
         one.recoverer.recover()
-        return Recovered(journal.pending[before:], list(_unjudged(queue, one.recoverer.roster)))
+        unjudged = list(_unjudged(queue, one.recoverer.roster))
+        return Recovered(journal.pending[before:], unjudged, failed)
 
 
 def _check_outputs(queue: Queue, outputs: Sequence[str]) -> None:

@@ -235,7 +235,8 @@ def test_what_a_dead_driver_left_is_recovered_on_request(watch: Watch) -> None:
     (watch.root / f"in/a.failed.{N}.working").touch()
     watch.helper.ask(Errands(recover=("in", "unknown")))
     watch.until(lambda one: one.queues["in"].discarded == 1, "recovered")
-    assert [one.recovered for one in watch.heard if one.recovered] == [Recovered("in", 1, ("a",))]
+    recovered = Recovered("in", 1, ("a",), (("crashed", True),))
+    assert [one.recovered for one in watch.heard if one.recovered] == [recovered]
 
 
 def test_status_is_published_for_all_to_see(watch: Watch) -> None:

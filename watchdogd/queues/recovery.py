@@ -36,9 +36,10 @@ class Recovery:
         from queuedriver.operating import operations
 
         with Queue.open(path) as queue, operations.journal_of(queue) as journal:
-            events = operations.recover(queue, journal, self._observers[path]).events
+            found = operations.recover(queue, journal, self._observers[path])
+        events = found.events
         discarded = tuple(one.docid for one in events if one.event == "discarded")
-        return Recovered(name, len(events), discarded)
+        return Recovered(name, len(events), discarded, tuple(found.failed))
 
     def beat(self, path: str) -> int:
         """Beat for the drivers of this host that live and are silent; return how many those are.

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from queuedriver.driving.counted import CAUSES
 from tests.waiting import until, until_ended
 from watchdogd.children import Child, Children
 from watchdogd.helper import (
@@ -21,7 +22,16 @@ from watchdogd.helper import (
     RESTART_EVERY,
     Helper,
 )
-from watchdogd.helper_messages import Brief, Errands, Look, Message, QueueSeen, Read, to_line
+from watchdogd.helper_messages import (
+    Brief,
+    Errands,
+    Look,
+    Message,
+    QueueSeen,
+    Read,
+    Recovered,
+    to_line,
+)
 from watchdogd.helper_process import HelperProcess, begin
 from watchdogd.host import SILENCE
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
@@ -509,3 +519,15 @@ def test_socket_is_closed_though_the_helper_cannot_be_killed(bench: Bench) -> No
     # The shell has met the end of its input.
     until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n", "it goes on")
     os.kill(pid, signal.SIGKILL)
+
+
+def test_failures_that_the_helper_charged_count_for_the_queue(bench: Bench) -> None:
+    """No driver has lived to count them."""
+    recovered = Message(recovered=Recovered("in", 2, ("a",), (("crashed", True), ("hung", False))))
+    helper = bench.helper(f"read brief; printf '%s' '{to_line(recovered).decode()}'; read rest")
+    helper.tend(now=0.0)
+    wait_for(helper)
+    helper.listen(now=0.5)
+    counted = helper.view.failed["in"].counted
+    assert dict(zip(CAUSES, counted.failed, strict=True))["hung"] == 1
+    assert (sum(counted.failed), sum(counted.discarded)) == (2, 1)

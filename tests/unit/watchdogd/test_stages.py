@@ -667,3 +667,11 @@ def test_board_of_a_process_that_is_gone_or_is_another_adopts_nobody(tmp_path: P
     house.stages.dismiss_strangers(100.0)
     assert house.told == []
     assert house.stages.settled
+
+
+def test_what_was_recovered_where_no_driver_lived_counts_for_its_stage(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", 1), stage("two", 1))
+    (queue,) = house.stages.managed["one"].stage.inputs
+    house.view.failed[queue].failed("crashed", discarded=True)
+    counted = {name: sum(one.counted.failed) for name, one in house.stages.managed.items()}
+    assert counted == {"one": 1, "two": 0}

@@ -338,7 +338,9 @@ def test_what_a_dead_driver_left_is_recovered_and_discards_are_told(site: Site) 
     (queue / f"one.{N}.working").write_text("1")
     (queue / f"two.failed.{N[:-5]}d5a17.working").write_text("2")
     recovery = Recovery()
-    assert recovery.recover("a", str(queue)) == Recovered("a", 2, ("two",))
+    assert recovery.recover("a", str(queue)) == Recovered(
+        "a", 2, ("two",), (("crashed", False), ("crashed", True))
+    )
     assert (queue / "one.failed").read_text() == "1"
     assert (queue / "discarded/two").read_text() == "2"
     assert recovery.recover("a", str(queue)) == Recovered("a", 0)
