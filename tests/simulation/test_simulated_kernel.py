@@ -140,13 +140,18 @@ class Caller:
         # symlink is that of a path.
         return (found.st_size, found.st_nlink) if stat.S_ISREG(found.st_mode) else None
 
-    def _list(self, place: int) -> list[tuple[str, bool]]:
-        """The names, and whether each has the inode that it is said to have."""
+    def _list(self, place: int) -> list[tuple[str, bool, bool]]:
+        """The names, whether each has the inode that it is said to have, and is a directory."""
         fd = self.os.open(".", filesystem._DIRECTORY, dir_fd=self.fds[place])
         try:
             with self.os.scandir(fd) as entries:
                 return sorted(
-                    (entry.name, entry.inode() == self._inode(fd, entry.name)) for entry in entries
+                    (
+                        one.name,
+                        one.inode() == self._inode(fd, one.name),
+                        one.is_dir(follow_symlinks=False),
+                    )
+                    for one in entries
                 )
         finally:
             self.os.close(fd)
