@@ -235,10 +235,11 @@ def trouble(error: OSError, doing: str) -> FileSystemTrouble:
 def explained(path: str, role: str = "a queue") -> Iterator[None]:
     """Raise what the operating system says of a directory, or of what is in it, in words of ours;
     `role` is what the directory was named for."""
+    _, _, what = role.partition(" ")
     try:
         yield
     except FileNotFoundError:
-        raise NotFound(f"no queue {path!r}; mkdir it, or name another") from None
+        raise NotFound(f"no {what} {path!r}; mkdir it, or name another") from None
     except (NotADirectoryError, FileExistsError) as error:
         where = os.fsdecode(error.filename or path)
         if where.startswith(f"{os.path.abspath(path)}/"):
@@ -258,5 +259,5 @@ def explained(path: str, role: str = "a queue") -> Iterator[None]:
         if is_trouble(error) and not isinstance(error, FileSystemTrouble):
             raise trouble(error, f"cannot use {path!r}") from None
         if leads_nowhere(error):
-            raise NotFound(f"no queue {path!r}: {error.strerror}; name another") from None
+            raise NotFound(f"no {what} {path!r}: {error.strerror}; name another") from None
         raise

@@ -8,7 +8,7 @@ from queuedriver.cli.settings import option_rows
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.format.names import check_driver_id
-from queuedriver.format.units import format_count
+from queuedriver.format.units import format_count, visible
 from queuedriver.intake.options import IntakeOptions
 from queuedriver.operating.queue import Queue
 
@@ -45,7 +45,7 @@ def intake(
     with Queue.open(queue) as opened:
         if not quiet:
             warn_of(opened)
-            say(f"{folder} into {queue}; Ctrl-C to leave")
+            say(f"{visible(folder)} into {visible(queue)}; Ctrl-C to leave")
     one = Intake(folder, queue, options, id=id and check_driver_id(id), drain=drain)
     left = one.run(last=program.ends_process)
     if one.unnoted:

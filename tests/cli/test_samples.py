@@ -57,21 +57,52 @@ def alike(printed: str, place: Path) -> list[list[str]]:
     return [line.split() for line in printed.splitlines()]
 
 
+def typed_in_the_readme() -> list[str]:
+    """Return what the README types in the sample's directory: its tour, and a folder of drops."""
+    tour, drops = (block for block in blocks("README.rst") if block.startswith("$ "))
+    return [tour, drops]
+
+
 def test_the_tour_of_the_readme_prints_what_it_shows(
     tmp_path: Path, newsroom: Path, environ: dict[str, str]
 ) -> None:
-    (tour,) = (block for block in blocks("README.rst") if block.startswith("$ "))
+    tour, _ = typed_in_the_readme()
     commands = [line[2:] for line in tour.splitlines() if line.startswith("$ ")]
     script = "\n".join(f"echo {shlex.quote('$ ' + one)}; {one}" for one in commands)
     ran = shell(script, newsroom, environ)
     assert alike(ran.stdout, tmp_path) == alike(tour, tmp_path)
 
 
+def test_what_is_copied_into_the_folder_of_the_readme_becomes_a_document(
+    newsroom: Path, environ: dict[str, str]
+) -> None:
+    _, drops = typed_in_the_readme()
+    lines = [line[2:] for line in drops.splitlines() if line.startswith("$ ")]
+    *before, why = lines
+    result = "dropped/output/bakery.xml"
+    ran = shell(
+        "\n".join(
+            [
+                *before,
+                f"until {why} | tee said | grep -q changed || [ -e {result} ]; do sleep 0.05; done",
+                f"until [ -e {result} ]; do sleep 0.05; done",
+                "watchdogd stop -p drops.toml; wait; cat said",
+            ]
+        ),
+        newsroom,
+        environ,
+    )
+    assert (newsroom / result).read_text().startswith("<"), ran.stdout
+    assert not listed(newsroom / "drops") or listed(newsroom / "drops") == [".queuedriver-intake"]
+    _, shown = drops.strip().rsplit("\n", 1)
+    assert _LASTING.sub("TIME", shown).split() == _LASTING.sub("TIME", ran.stdout).split()[-6:]
+
+
 def test_all_commands_of_the_tutorial_do_what_they_should(
     newsroom: Path, environ: dict[str, str]
 ) -> None:
     # Whoever reads the tutorial has read the README, and typed its tour in the same place.
-    (tour,) = (block for block in blocks("README.rst") if block.startswith("$ "))
+    tour, _ = typed_in_the_readme()
     lines = [line[2:] for line in tour.splitlines() if line.startswith("$ ")]
     _, *steps = blocks("docs/tutorial.rst")
     lines += [line for step in steps for line in step.splitlines()]

@@ -147,7 +147,13 @@ def test_every_command_of_queuedriver_shows_names_safely(tmp_path: Path, shell: 
         for command in ("show", "why", "history"):
             call(command, queue, docid)
         call("show", "--json", queue, docid)
+    drops = tmp_path / "drops"
+    drops.mkdir()
     for name in NASTY:
+        (drops / name).write_bytes(b"dropped")
+        call("intake", tmp_path / f"no folder {name}", queue)
+        call("intake", drops, queue, "--complete", name, "--drain")
+        call("why", drops, name)
         call("put", "--no-durable", queue, tmp_path / f"not there {name}")
         call("put", "--no-durable", queue, "--docid", name, queue / f"foreign {name}")
         call("put", "--no-durable", queue, queue / f"foreign {name}")
@@ -282,6 +288,8 @@ def test_every_command_of_watchdogd_shows_names_safely(
         call("unit", "--user", name, "-p", pipeline)
         call("run", pipeline, "--host", name + "\n")
         call("status", "-p", pipeline.parent / name)
+        call("serve", pipeline.parent / name)
+        call("serve", pipeline, "--address", name)
         call("batch", name, "-p", pipeline)
         call("replay", name, "-p", pipeline)
         call("replay", "parse", name, "-p", pipeline)

@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.runtime import runtime_directory
 from queuedriver.errors import BadArgument, ConfigError
+from queuedriver.format.units import visible
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.hosts import Chosen
@@ -51,8 +52,8 @@ def serve(
         raise BadArgument(f"--port {port}: there are ports up to {_MOST_PORTS}")
     if address != _LOOPBACK and not (behind_proxy and tokens and port is not None):
         raise BadArgument(
-            f"--address {address} needs --port, --behind-proxy and --tokens FILE; without, "
-            "the ssh -L that is printed leads here from anywhere"
+            f"--address {visible(address)} needs --port, --behind-proxy and --tokens FILE; "
+            "without, the ssh -L that is printed leads here from anywhere"
         )
     named = [*(pipeline or ()), *([also] if also else ())]
     chosen = [choose(one, hung_too=True) for one in named or [None]]
