@@ -9,7 +9,6 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from io import FileIO
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback, from_exception
@@ -54,7 +53,6 @@ def work(
         workspace = Workspace(told.max_message)
         at_end.callback(workspace.close)
         limits.install()
-        at_end.callback(partial(limits.restore, last=last))
         # For as long as we live: a broker knows us again after a reconnection.
         name = own_name()
         processor.start(f"worker-{name}")

@@ -8,7 +8,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from functools import partial
 
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.fuq import runner as tasks
@@ -41,7 +40,6 @@ def run_worker(
         loop = _Loop(asked, limits, say)
         at_end.callback(loop.close)
         limits.install()
-        at_end.callback(partial(limits.restore, last=last))
         return loop.run()
 
 
