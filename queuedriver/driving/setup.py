@@ -157,8 +157,9 @@ def opened(
             found = Opened([], targets, mint or names.Mint(driver, draw_salt()), observer, {}, ())
             for place in places:
                 with explained(place.path):
-                    queue = _open(place, found, archive, options, at_end)
-                    _agree(queue, follows=follows)
+                    have = settings.load(place.private, place.path)
+                    queue = _open(place, found, archive, options, have, at_end)
+                    _agree(queue, have, follows=follows)
                 found.queues.append(queue)
                 found = _recover_previous_life(found, queue)
             for place in places:
@@ -177,13 +178,14 @@ def _open(
     found: Opened,
     archive: Directory | None,
     options: Options,
+    have: Settings | None,
     at_end: contextlib.ExitStack,
 ) -> InputQueue:
     """Open one queue as this driver wants it, and see whether its documents can be moved."""
     targets, mint, host = found.targets, found.mint, found.observer.me.host
     journal = Journal(journal_path(place.path), mint.driver, host)
     at_end.callback(journal.close)
-    wanted = _wanted(place, targets, options)
+    wanted = _wanted(place.path, targets, options, have)
     queue = InputQueue(place.directory, place.private, targets, wanted, mint, journal, archive)
     at_end.callback(queue.close)
     check_renames(queue)
@@ -320,27 +322,27 @@ def free_id(rosters: Sequence[Roster]) -> str:
 # What all drivers of a queue agree on
 
 
-def _wanted(place: Place, targets: Sequence[Target], options: Options) -> Settings:
+def _wanted(
+    queue: str, targets: Sequence[Target], options: Options, have: Settings | None
+) -> Settings:
     """Return what this driver wants; where it does not mind, what others have agreed on."""
-    have = settings.load(place.private, place.path)
     durable = options.durable
     if durable is None:
         durable = have is not None and have.durable
     return Settings(
-        outputs=tuple(settings.relative(target.directory.path, place.path) for target in targets),
+        outputs=tuple(settings.relative(target.directory.path, queue) for target in targets),
         publish=options.publish,
         existing=options.existing,
         retries=options.retries,
         retry_delay=options.retry_delay,
-        archive=settings.relative(options.archive, place.path) if options.archive else None,
+        archive=settings.relative(options.archive, queue) if options.archive else None,
         durable=durable,
     )
 
 
-def _agree(queue: InputQueue, *, follows: bool) -> None:
+def _agree(queue: InputQueue, have: Settings | None, *, follows: bool) -> None:
     """Write down how claims end here and what the outputs are, unless claims are about that were
     made under other settings, or for other directories."""
-    have = settings.load(queue.private, queue.path)
     marks = _marks(queue.settings, queue.targets)
     if have is not None and have != queue.settings:
         roster = queue.recoverer.roster
