@@ -7,7 +7,7 @@ still they know, and we go by its times, and by the clock.
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.runtime import runtime_directory
@@ -29,7 +29,7 @@ _FOR_WRITING = os.O_WRONLY | os.O_RDWR
 def note_where(folder: Directory, queue: Directory) -> None:
     """Note on this host where the intakes of a folder keep what is theirs, which is to stay as it
     is. Without it only `why` knows less."""
-    with suppress(OSError, QueueError), closing(Directory.open(runtime_directory())) as here:
+    with suppress(OSError, QueueError), Directory.open(runtime_directory()) as here:
         here.write_aside(_noted(folder), queue.path.encode())
 
 
@@ -42,9 +42,9 @@ def home_of(folder: Directory) -> Directory | None:
     """Open where the intakes of a folder keep what is theirs; None where nobody knows of any."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return folder.subdirectory(PRIVATE)
-    with suppress(OSError, QueueError), closing(Directory.open(runtime_directory())) as here:
+    with suppress(OSError, QueueError), Directory.open(runtime_directory()) as here:
         queue = here.read(_noted(folder), _LONGEST_PATH).decode()
-        with closing(Directory.open(queue)) as opened:
+        with Directory.open(queue) as opened:
             return opened.subdirectory(INSIDE)
     return None
 
@@ -67,7 +67,7 @@ def why(folder: Directory, home: Directory, path: str) -> str:
 def _of_drop(folder: Directory, home: Directory, path: str, told: Told) -> str | None:
     """Return why a file waits that is in the folder; None when it is not there."""
     at, name = os.path.split(path)
-    with closing(folder.subdirectory(at or ".")) as directory:
+    with folder.subdirectory(at) as directory:
         try:
             facts = facts_of(directory.status(name))
         except FileNotFoundError:
@@ -100,7 +100,7 @@ def _of_claim(home: Directory, path: str, told: Told) -> str | None:
 
 
 def _entry(home: Directory, path: str, facts: Facts) -> Entry | None:
-    with closing(home.subdirectory(LEDGER)) as ledger:
+    with home.subdirectory(LEDGER) as ledger:
         return read_record(ledger, key_of(path, facts), Entry)
 
 

@@ -7,8 +7,7 @@ while none comes or goes. Files are opened one by one, by whoever has a reason t
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from queuedriver.disk.filesystem import Directory, open_fd
@@ -124,14 +123,9 @@ class Folder:
             if name[0] != "." and (at or name not in self._without):
                 self._look_into(os.path.join(at, name), before, changes, now)
 
-    @contextmanager
-    def opened(self, at: str) -> Iterator[Directory]:
+    def opened(self, at: str) -> AbstractContextManager[Directory]:
         """Open a directory of the folder; no symlink is followed there."""
-        with ExitStack() as at_end:
-            directory = self.directory
-            if at:
-                directory = at_end.enter_context(closing(self.directory.subdirectory(at)))
-            yield directory
+        return self.directory.subdirectory(at) if at else nullcontext(self.directory)
 
 
 def facts_of(found: os.stat_result) -> Facts | None:

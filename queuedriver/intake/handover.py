@@ -17,18 +17,16 @@ import errno
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import closing
 from typing import NamedTuple
 
 import msgspec
 
 from queuedriver.disk.filesystem import Directory, move, open_fd
 from queuedriver.format import names
-from queuedriver.intake.folder import Folder, facts_of, look_at
+from queuedriver.intake.folder import Folder, facts_of
 from queuedriver.intake.home import Home
 from queuedriver.intake.into import Into
 from queuedriver.intake.options import REFUSED, IntakeOptions, fill
-from queuedriver.intake.rules import Facts
 
 
 class Claim(NamedTuple):
@@ -93,15 +91,11 @@ class Handover:
             return claim if home.present(claim.working) else None
         return claim
 
-    def look(self, claim: Claim) -> Facts | None:
-        """Return what a claimed file is now; None for what is no regular file."""
-        return look_at(self.home.directory, claim.working)
-
     # Enter
 
-    def enter(self, claims: Collection[Claim]) -> list[tuple[Claim, str]]:
-        """Let sealed claims into the queue; return those that are in, with their names there. What
-        is missing has changed meanwhile, or was taken back."""
+    def enter(self, claims: Collection[Claim]) -> list[Claim]:
+        """Let sealed claims into the queue; return those that are in. What is missing has changed
+        meanwhile, or was taken back."""
         home, entered = self.home.directory, []
         renamed = {claim for claim in claims if self._can_rename(claim)}
         if self._into.durable:
@@ -109,7 +103,7 @@ class Handover:
         for claim in claims:
             final = self._rename(claim) if claim in renamed else self._carry(claim)
             if final is not None:
-                entered.append((claim, final))
+                entered.append(claim)
                 self._into.note("submitted", claim.docid, f"from {self.origin(claim)}", final)
         if self._into.durable and renamed:
             self._into.queue.sync()
@@ -172,7 +166,7 @@ class Handover:
             self.home.directory.remove(name)
             return
         where = time.strftime(form)
-        with closing(self._folder.directory.subdirectory(where, create=True)) as archive:
+        with self._folder.directory.subdirectory(where, create=True) as archive:
             self._put(name, archive, claim)
 
     def _put(self, name: str, to: Directory, claim: Claim) -> str | None:
@@ -193,11 +187,14 @@ class Handover:
             refused = self._folder.directory.subdirectory(REFUSED, create=True)
         else:
             refused = Directory.open(where, create=True)
-        with closing(refused):
+        with refused:
             name = self._put(claim.working, refused, claim)
             if name is not None:
-                report(refused, name, self.origin(claim), why)
-                self._into.note("refused", claim.docid, f"{self.origin(claim)}: {why}")
+                origin = self.origin(claim)
+                said = {"file": origin, "why": why, "refused_at": time.time()}
+                report = msgspec.json.format(msgspec.json.encode(said), indent=2)
+                refused.write_aside(f"{name}{names.REPORT}", report)
+                self._into.note("refused", claim.docid, f"{origin}: {why}")
 
     # Recover
 
@@ -211,7 +208,7 @@ class Handover:
             if item is None or not item.claimed:
                 continue
             seen.add(item.token)
-            if not self.home.is_gone(item.token, item.token in held):
+            if not self.home.is_gone(item.token, held):
                 continue
             claim = Claim(item.docid, item.token, item.docid)
             if item.state == names.WORKING:
@@ -232,11 +229,4 @@ class Handover:
             return False
         claim = Claim(copy.docid, copy.token, "")
         claimed = any(map(self.home.directory.present, (claim.working, claim.written)))
-        return not claimed and self.home.is_gone(copy.token, copy.token in held)
-
-
-def report(directory: Directory, name: str, origin: str, why: str) -> None:
-    """Write beside a file that was refused where it came from, and why."""
-    said = {"file": origin, "why": why, "refused_at": time.time()}
-    data = msgspec.json.format(msgspec.json.encode(said), indent=2)
-    directory.write_aside(f"{name}{names.REPORT}", data)
+        return not claimed and self.home.is_gone(copy.token, held)

@@ -11,8 +11,8 @@ begun for this one; and `told.json`, by which `queuedriver why` knows the rules.
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import msgspec
 
@@ -27,6 +27,7 @@ from queuedriver.claims.liveness import (
     draw_salt,
     registration_name,
 )
+from queuedriver.claims.recovery import life
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.lock import locked
 from queuedriver.disk.mounts import filesystem_type, is_network
@@ -74,21 +75,25 @@ class Home:
     def knows(self, token: str) -> bool:
         """Return whether this N is of an intake of this folder, as far as is known: others bring
         files into the same queue."""
-        parts = names.parse_token(token)
-        ours = (parts.driver, parts.salt) == (self.mint.driver, self.mint.salt)
-        return ours or self.roster.owner(parts).registration is not None
+        return self._is_ours(token) or self._owner(token).registration is not None
 
-    def is_gone(self, token: str, held: bool) -> bool:
-        """Return whether nobody lives who could go on with what has this N; `held`: we do."""
-        parts = names.parse_token(token)
-        if (parts.driver, parts.salt) == (self.mint.driver, self.mint.salt):
+    def is_gone(self, token: str, held: Collection[str] = ()) -> bool:
+        """Return whether nobody lives who could go on with what has this N; `held` are those that
+        we go on with."""
+        if self._is_ours(token):
             # What was made though we were told that it was not.
-            return not held
-        owner: Owner = self.roster.owner(parts)
+            return token not in held
+        owner = self._owner(token)
         if owner.registration is None:
             # Nobody knows of it; who would go on with it has had a lease's time to.
             return self.observer.unchanged_for(token, token) > LEASE
         return not owner.alive
+
+    def _is_ours(self, token: str) -> bool:
+        return life(token) == (self.mint.driver, self.mint.salt)
+
+    def _owner(self, token: str) -> Owner:
+        return self.roster.owner(names.parse_token(token))
 
     def forget_the_gone(self, tokens: set[str]) -> None:
         """Remove registrations of those who left nothing, and have been gone for a day."""
@@ -135,7 +140,7 @@ def opened(
 
 
 def _part(directory: Directory, name: str, at_end: ExitStack) -> Directory:
-    return at_end.enter_context(closing(directory.subdirectory(name, create=True)))
+    return at_end.enter_context(directory.subdirectory(name, create=True))
 
 
 def _agree(home: Directory, folder: Directory, queue: Directory) -> None:
@@ -189,5 +194,5 @@ def is_lived_in(home: Directory) -> bool:
     intakes = home.look_into(_INTAKES)
     if intakes is None:
         return False
-    with closing(intakes):
+    with intakes:
         return Roster(intakes, Observer()).any_alive()

@@ -180,7 +180,7 @@ class Intake:
         options = self.options
         with ExitStack() as at_end:
             folder, queue = (
-                at_end.enter_context(closing(_named(path, role)))
+                at_end.enter_context(_named(path, role))
                 for path, role in zip(self._paths, ("a folder", "a queue"), strict=True)
             )
             _check(folder, queue, options)
@@ -221,14 +221,14 @@ def put_together(
 ) -> Watcher:
     """Return the watcher of a folder that is open, of its kind."""
     options = examiner.options
-    copies = at_end.enter_context(closing(queue.subdirectory(INSIDE, create=True)))
+    copies = at_end.enter_context(queue.subdirectory(INSIDE, create=True))
     into = Into(queue, copies, journal, durable=options.durable)
     without = {REFUSED, options.archive.partition("/")[0]}
     files = Folder(folder, options.max_depth if options.recursive else 0, frozenset(without))
     taker: Handover | Ledger = Handover(files, home, into, options)
     if options.leaves:
         ledger = home.directory.subdirectory(LEDGER, create=True)
-        taker = Ledger(files, home, into, at_end.enter_context(closing(ledger)))
+        taker = Ledger(files, home, into, at_end.enter_context(ledger))
     return Watcher(
         files,
         examiner,
@@ -258,7 +258,7 @@ def _contents(home: Home, options: IntakeOptions, at_end: ExitStack) -> Contents
     if options.duplicates == "take":
         return Contents(None, 0.0)
     directory = home.directory.subdirectory(CONTENTS, create=True)
-    return Contents(at_end.enter_context(closing(directory)), options.remember)
+    return Contents(at_end.enter_context(directory), options.remember)
 
 
 def _blocked(

@@ -10,7 +10,6 @@ somebody has published it: copies are moved aside, and never deleted.
 
 import os
 import time
-from contextlib import closing
 
 from queuedriver.claims.handoff import ORPHANS_INSIDE
 from queuedriver.disk.filesystem import Directory, copy_all, move, open_fd
@@ -46,7 +45,7 @@ class Into:
         somebody else has done so."""
         final = self.enter(self.copies, aside, docid, token)
         if final is None and (orphans := self.queue.look_into(ORPHANS_INSIDE)) is not None:
-            with closing(orphans):
+            with orphans:
                 final = self.enter(orphans, aside, docid, token)
         if final is not None and self.durable:
             self.queue.sync()
@@ -59,7 +58,7 @@ class Into:
 
     def set_aside(self, aside: str) -> None:
         """Move a copy that nobody wants aside: to see no claim of it proves nothing."""
-        with closing(self.queue.subdirectory(ORPHANS_INSIDE, create=True)) as orphans:
+        with self.queue.subdirectory(ORPHANS_INSIDE, create=True) as orphans:
             move(self.copies, aside, orphans, aside, "")
 
     def note(self, event: str, docid: str, message: str, final: str | None = None) -> None:

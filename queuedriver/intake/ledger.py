@@ -20,7 +20,6 @@ import msgspec
 
 from queuedriver.disk.filesystem import Directory, open_fd
 from queuedriver.errors import NotRegular
-from queuedriver.format import names
 from queuedriver.format.records import encode, read_record
 from queuedriver.intake.folder import Folder, facts_of, look_at
 from queuedriver.intake.home import Home
@@ -66,9 +65,9 @@ class Ledger:
         """Return whether a file was taken, or refused, as it is."""
         return key_of(path, facts) in self._known
 
-    def take(self, path: str, docid: str, facts: Facts, *, ask: bool) -> str | None:
-        """Take a file that has settled as these facts; return its name in the queue, or None when
-        it has changed, or somebody else has it. `ask`: whether leases tell of writers."""
+    def take(self, path: str, docid: str, facts: Facts, *, ask: bool) -> bool:
+        """Take a file that has settled as these facts, unless it has changed, or somebody else has
+        it; return whether it was taken. `ask`: whether leases tell of writers."""
         key, token = key_of(path, facts), self._next()
         entry = Entry(token=token, docid=docid, path=path, at=time.time())
         self._ledger.write_first(_entry(key, token), encode(entry), self._into.durable)
@@ -82,11 +81,11 @@ class Ledger:
             is_same = is_same and not (ask and writers(source) == "some")
         if not (is_same and self._set(key, token)):
             self._drop(key, token)
-            return None
+            return False
         final = self._into.publish(_copy(key, token), docid, token)
         message = f"from {os.path.join(self._folder.directory.path, path)}"
         self._into.note("submitted", docid, message, final)
-        return final or names.waiting_name(docid, 0)
+        return True
 
     def refuse(self, path: str, docid: str, facts: Facts, why: str) -> None:
         """Note why a file does not enter; it is not looked at again as it is."""
@@ -101,7 +100,7 @@ class Ledger:
     def recover(self) -> None:
         """Finish what intakes that are gone have won, and forget what they have not."""
         for key, token in sorted({*self._begun()}):
-            if not self.home.knows(token) or not self.home.is_gone(token, held=False):
+            if not self.home.knows(token) or not self.home.is_gone(token):
                 continue
             self._ledger.remove(_entry(key, token))
             entry = self._winner(key)

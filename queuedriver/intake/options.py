@@ -17,8 +17,6 @@ LEAVE = "leave"
 MOVE = "move"
 # Where what cannot be taken goes, below the folder.
 REFUSED = "refused"
-# Formats whose end is known.
-FORMATS = ("pdf", "zip", "jpeg")
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _DAY = 86400.0
 

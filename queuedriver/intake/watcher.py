@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.errors import BadDocid, is_trouble
+from queuedriver.errors import is_trouble
 from queuedriver.format import names
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.intake.duplicates import Contents
@@ -31,7 +31,7 @@ from queuedriver.intake.handover import Claim, Handover
 from queuedriver.intake.into import Into
 from queuedriver.intake.ledger import Ledger
 from queuedriver.intake.options import fill
-from queuedriver.intake.rules import Facts, Past, Refused, Verdict, Waits, of_name
+from queuedriver.intake.rules import Facts, Past, Refused, Waits, of_name
 
 # Files that are looked at in one turn; and in one second, of those that only wait, and of those
 # that were taken and stay, for which a look is a single call.
@@ -228,7 +228,8 @@ class Watcher:
             self._wait(file, verdict, now)
             self._look_at(path, file, file.due)
         elif file.past is not None:
-            self._take(path, file, file.past.facts, verdict, now)
+            why = verdict.why if isinstance(verdict, Refused) else ""
+            self._take(path, file, file.past.facts, why, now)
 
     def _stays(self, ledger: Ledger, directory: Directory, path: str) -> bool:
         """Return whether a file was taken, or refused, as it is, and stays."""
@@ -239,18 +240,16 @@ class Watcher:
         file.is_left, file.known = True, facts
         return True
 
-    def _take(self, path: str, file: Candidate, facts: Facts, verdict: Verdict, now: float) -> None:
-        name = os.path.basename(path)
-        docid = fill(self._options.docid, name, path)
-        try:
-            names.check_docid(docid)
-        except BadDocid as error:
-            docid, verdict = _NAMELESS, Refused(f"cannot be a docid: {error.reason}")
+    def _take(self, path: str, file: Candidate, facts: Facts, why: str, now: float) -> None:
+        """Take a file, or, where it says `why`, refuse it."""
+        docid = fill(self._options.docid, os.path.basename(path), path)
+        if (reason := names.objection(docid)) is not None:
+            docid, why = _NAMELESS, f"cannot be a docid: {reason}"
         try:
             if isinstance(self._taker, Handover):
-                self._claim(self._taker, path, docid, facts, verdict, now)
+                self._claim(self._taker, path, docid, facts, why, now)
                 return
-            self._copy(self._taker, path, docid, facts, verdict)
+            self._copy(self._taker, path, docid, facts, why)
             # Whether it is in the ledger now.
             self._look_at(path, file, now + self._options.poll)
         except OSError as error:
@@ -260,22 +259,21 @@ class Watcher:
             self._look_at(path, file, file.due)
 
     def _claim(
-        self, taker: Handover, path: str, docid: str, facts: Facts, verdict: Verdict, now: float
+        self, taker: Handover, path: str, docid: str, facts: Facts, why: str, now: float
     ) -> None:
         claim = taker.claim(path, docid)
         self.files.pop(path, None)
         if claim is None:
             return
-        if isinstance(verdict, Refused):
-            taker.refuse(claim, verdict.why)
+        if why:
+            taker.refuse(claim, why)
             self.refused += 1
             return
         self.claims[claim] = Candidate(now, facts)
 
-    def _copy(self, taker: Ledger, path: str, docid: str, facts: Facts, verdict: Verdict) -> None:
+    def _copy(self, taker: Ledger, path: str, docid: str, facts: Facts, why: str) -> None:
         """Take a copy of a file that is to stay."""
         at, name = os.path.split(path)
-        why = verdict.why if isinstance(verdict, Refused) else ""
         if not why:
             with self._folder.opened(at) as directory:
                 why = self._contents.why(directory, name, path)
@@ -346,7 +344,7 @@ class Watcher:
             elif not self._is_duplicate(taker, claim):
                 sealed.append(claim)
         entered = taker.enter(sealed) if sealed and isinstance(taker, Handover) else ()
-        for claim, _ in entered:
+        for claim in entered:
             del self.claims[claim]
             self.taken += 1
             self._contents.entered(claim.token, claim.docid)

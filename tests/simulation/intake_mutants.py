@@ -142,7 +142,7 @@ def _stale_after_commit(scenes: tuple[str, ...], _: Mapping[str, int]) -> Schedu
 def _unseen(self: Handover, copy: names.Item, held: Collection[str]) -> bool:
     """Whether a listing did not show a claim of this copy, which nobody asks for by its name."""
     is_ours = copy.state == names.WRITING and self.home.knows(copy.token)
-    return is_ours and self.home.is_gone(copy.token, copy.token in held)
+    return is_ours and self.home.is_gone(copy.token, held)
 
 
 @mutant(
@@ -168,7 +168,7 @@ def asks_the_queue(self: Handover, held: set[str]) -> None:
     for name, item in list(names.walk(home)):
         if item is not None and item.state == names.WORKING and item.token not in held:
             there = self._into.queue.present(names.waiting_name(item.docid, 0))
-            if there and self.home.is_gone(item.token, held=False):
+            if there and self.home.is_gone(item.token):
                 home.remove(name)
     _recover(self, held)
 
@@ -231,7 +231,7 @@ _take = Ledger.take
 
 
 @mutant((Ledger, "take"), scenes=_LEAVES)
-def no_verify(self: Ledger, path: str, docid: str, facts: Facts, *, ask: bool) -> str | None:
+def no_verify(self: Ledger, path: str, docid: str, facts: Facts, *, ask: bool) -> bool:
     """What was copied is not compared with what had settled, nor is asked who writes."""
     with seam(ledger, "look_at", lambda *_: _AsItWas()):
         return _take(self, path, docid, facts, ask=False)

@@ -60,7 +60,7 @@ def test_a_file_that_changed_while_it_was_copied_does_not_enter(any_site: Site) 
     intake = any_site.intake(after="leave")
     before = facts(any_site, "a")
     any_site.drop("a", b"half and whole")
-    assert ledger(intake).take("a", "a", before, ask=True) is None
+    assert not ledger(intake).take("a", "a", before, ask=True)
     assert any_site.entered == {}
     any_site.turn(intake, times=3)
     assert any_site.entered == {"a": b"half and whole"}
@@ -91,7 +91,7 @@ def test_what_a_dead_intake_has_not_won_it_can_never_win(site: Site) -> None:
         return decide(key, token)
 
     taker._set = late  # type: ignore[method-assign]
-    assert taker.take("a", "a", facts(site, "a"), ask=True) is None
+    assert not taker.take("a", "a", facts(site, "a"), ask=True)
     assert others[0].taken == 1
     assert site.entered == {"a": b"whole"}
 
