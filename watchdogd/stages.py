@@ -111,10 +111,14 @@ class Stages:
         return [one.inputs for one in self.managed.values() if one.stage.inputs]
 
     @property
+    def intakes(self) -> list[StageDrivers]:
+        """Return those that bring documents from folders."""
+        return [one for one in self.managed.values() if one.stage.intake is not None]
+
+    @property
     def taking(self) -> bool:
         """Return whether intakes may bring more by and by, for all that is known."""
-        intakes = [one for one in self.managed.values() if one.stage.intake is not None]
-        slots = [slot for one in intakes for slot in one.slots if slot.wanted]
+        slots = [slot for one in self.intakes for slot in one.slots if slot.wanted]
         return any(slot.rest.state in _TAKING for slot in slots)
 
     @property

@@ -82,6 +82,15 @@ def test_a_drain_waits_for_what_settles_and_for_nothing_else(site: Yard) -> None
     assert results(site) == {"a.txt.ready"}
 
 
+def test_a_drain_counts_what_its_intakes_brought_among_what_went_through(site: Yard) -> None:
+    site.put("queued")
+    for name in ("a.txt", "b.txt"):
+        drop(site, name)
+    code, said = site.drain()
+    assert code == 0
+    assert "3 documents went through" in said
+
+
 def test_a_folder_that_is_not_there_is_found_by_check(site: Yard) -> None:
     (site.root / "drops").rmdir()
     ran = site.command("check")

@@ -149,8 +149,9 @@ def _went_through(watchdog: Supervisor) -> int:
             sum(one.unfinished for name, one in queues.items() if name in pipeline.inputs)
             for queues in (view.at_first, view.queues)
         )
+        brought = sum(one.totals.documents for one in watchdog.stages.intakes)
         # Results may be more: a pipeline may part.
-        return max(0, then - now - sum(view.discarded.values()))
+        return max(0, then + brought - now - sum(view.discarded.values()))
     return sum(stage.totals.documents for stage in ends(watchdog))
 
 
