@@ -107,17 +107,6 @@ class Directory:
             return True
         return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
 
-    def replaced(self, ours: os.stat_result) -> bool:
-        """Tell whether another directory of the same file system is at the path by which this one
-        was opened, when it looked so: made there, or what a link leads to by now. On another file
-        system it is the mount that came or went."""
-        try:
-            there = os.stat(self.path)
-        except OSError:
-            return False
-        same_disk = stat.S_ISDIR(there.st_mode) and there.st_dev == ours.st_dev
-        return same_disk and there.st_ino != ours.st_ino
-
     def subdirectory(self, name: str, create: bool = False) -> "Directory":
         """Return one of ours inside, or with no name this one once more; NotADirectoryError also
         for a symlink to one."""
@@ -354,6 +343,18 @@ class Directory:
         """Return what is left for us to write."""
         found = os.fstatvfs(self.fd)
         return Room(found.f_bavail * found.f_frsize, bool(found.f_flag & os.ST_RDONLY))
+
+
+def is_replaced(path: str, ours: os.stat_result) -> bool:
+    """Tell whether another directory of the same file system is at the path by which one was
+    opened that looked so: made there, or what a link leads to by now. On another file system it is
+    the mount that came or went."""
+    try:
+        there = os.stat(path)
+    except OSError:
+        return False
+    same_disk = stat.S_ISDIR(there.st_mode) and there.st_dev == ours.st_dev
+    return same_disk and there.st_ino != ours.st_ino
 
 
 def move(

@@ -37,6 +37,7 @@ from queuedriver.claims.charging import abandon
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
+from queuedriver.disk.filesystem import is_replaced
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.group import Group
 from queuedriver.driving.limits import Limits
@@ -176,9 +177,10 @@ class Turns(Loop):
         if options.batch > 1 and isinstance(processor, BatchProcessor):
             self._batches = processor
         self._beats = found.beats
-        # The outputs, and what each was when it was opened: after trouble another may be.
+        # The paths of the outputs, and what each was when it was opened: after trouble another may
+        # be.
         outputs = [target.directory for target in found.targets]
-        self._outputs = [(one, one.status()) for one in outputs]
+        self._outputs = [(one.path, one.status()) for one in outputs]
         # Whether each document is a turn of its own: another may have to be handed over first.
         self._durable = durable
         # Whether somebody wants all counts after each turn.
@@ -221,7 +223,7 @@ class Turns(Loop):
 
     def _replaced(self) -> str:
         """Return the path of an output in whose place another directory is by now."""
-        return next((one.path for one, was in self._outputs if one.replaced(was)), "")
+        return next((path for path, was in self._outputs if is_replaced(path, was)), "")
 
     def wish(self) -> tuple[str, str]:
         """Return the last word on leaving, and why; "" while there is nothing to leave for."""

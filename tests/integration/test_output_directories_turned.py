@@ -11,6 +11,7 @@ import pytest
 from queuedriver import Document, Driver, Options, Queue
 from queuedriver.claims import handoff
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.driver import Turns
 from queuedriver.format.names import JOURNAL, PRIVATE
 from tests.cli.processes import command, start
 from tests.drivers import Running, Site
@@ -195,15 +196,15 @@ def _blindly_no_more() -> None:
     Directory.refuses_to_replace = False  # type: ignore[assignment, method-assign]
 
 
-def _no(*_: object) -> bool:
-    return False
+def _nowhere(*_: object) -> str:
+    return ""
 
 
 def _die_before_publishing() -> None:
     _blindly_no_more()
     handoff.publish = _die
     # It commits before it has seen that its output was replaced.
-    Directory.replaced = _no  # type: ignore[assignment, method-assign]
+    Turns._replaced = _nowhere  # type: ignore[assignment, method-assign]
 
 
 def committed(site: Site, driver: Running) -> Path:
