@@ -93,7 +93,7 @@ def charge(
     """Charge an attempt that failed: the document waits for its next, or is discarded after its
     last. One that is doubted to be at fault is only taken down, but charged from the third on."""
     queue, token = claim.of, names.parse_token(claim.token)
-    inode = queue.inode(claim)
+    inode = claim.inode()
     if not inode:
         # Somebody was faster, and has noted it.
         return _ended(claim, "revoked", None)

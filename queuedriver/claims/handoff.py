@@ -80,6 +80,15 @@ class Claim(Document, gc=False, eq=False):
         """Return its name once it is committed."""
         return names.written_name(self.docid, self.attempt, self.token)
 
+    def inode(self) -> int:
+        """Return the inode of the document, by which the records of its attempts are found; 0 when
+        it is gone."""
+        try:
+            return self.directory.status(self.name).st_ino
+        except FileNotFoundError:
+            # Taken back meanwhile: whatever follows will find nothing to do.
+            return 0
+
 
 # The usual document
 
@@ -124,7 +133,7 @@ def complete(queue: "InputQueue", claims: Sequence[Claim]) -> None:
     for claim in claims:
         write_plan(queue, claim)
     # Known as long as the document is there: without outputs the commit ends it.
-    inodes = [queue.inode(claim) if claim.attempt else 0 for claim in claims]
+    inodes = [claim.inode() if claim.attempt else 0 for claim in claims]
     for claim in claims:
         commit(queue, claim)
     _conclude(queue, claims, inodes)
@@ -322,7 +331,7 @@ def finish_written(
     `made_for`: see `find_written`.
     """
     claim = find_written(queue, item, name, made_for)
-    inode = queue.inode(claim) if claim.attempt else 0
+    inode = claim.inode() if claim.attempt else 0
     _conclude(queue, [claim], [inode], ours=False)
     # It may have one that it did not need.
     queue.plans.remove(plan_name(claim.token))

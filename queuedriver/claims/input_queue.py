@@ -131,15 +131,6 @@ class InputQueue:
         queue = self.name, self.directory
         return Claim(item.docid, item.attempt, *queue, name, _UNSEEN, item.token, self, outputs)
 
-    def inode(self, claim: Claim) -> int:
-        """Return the inode of the document, by which the records of its attempts are found; 0 when
-        it is gone."""
-        try:
-            return self.directory.status(claim.name).st_ino
-        except FileNotFoundError:
-            # Taken back meanwhile: whatever follows will find nothing to do.
-            return 0
-
     # Directories
 
     @property
@@ -193,17 +184,6 @@ class InputQueue:
                 raise FileSystemTrouble(
                     errno.ESTALE, f"{directory.path} was moved away, or another is in its place"
                 )
-
-    def waited(self, name: str) -> float | None:
-        """Return the seconds for which a document has waited since it came, was given back, or was
-        due; None when it is gone. Its name was changed by whatever brought it here, and the file
-        system notes when."""
-        item = names.parse(name)
-        try:
-            since = self.directory.status(name).st_ctime
-        except OSError:
-            return None
-        return max(0.0, time.time() - max(since, item.due if item is not None else 0.0))
 
     # Claim
 

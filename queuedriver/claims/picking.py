@@ -349,6 +349,17 @@ class Lookahead:
         """Return for how long whole listings have shown the queue empty; negative if not at all."""
         return now - self._empty[1] if self._empty is not None else -1.0
 
+    def waited(self, name: str) -> float | None:
+        """Return the seconds for which a document has waited since it came, was given back, or was
+        due; None when it is gone. Its name was changed by whatever brought it here, and the file
+        system notes when."""
+        item = names.parse(name)
+        try:
+            since = self._directory.status(name).st_ctime
+        except OSError:
+            return None
+        return max(0.0, time.time() - max(since, item.due if item is not None else 0.0))
+
     def _next_ahead(self, now: float) -> int:
         """Return how many names to take: more while they are used up at once, and one while a
         document takes long, or others would lose races for what has long been done."""

@@ -295,7 +295,7 @@ class ServiceQueue(msgspec.Struct, eq=False):
         """Forget that it was taken back, as it is done: its name does not say so, and nobody else
         would. A crash before it is committed costs it no more than that."""
         if claim.docid in self._troubled and not claim.attempt:
-            self.queue.attempts.forget(claim.docid, self.queue.inode(claim))
+            self.queue.attempts.forget(claim.docid, claim.inode())
 
     def give_back(self, why: str) -> None:
         """Release what workers still have: it is others' from now on, and charged to nobody."""

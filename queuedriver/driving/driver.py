@@ -253,7 +253,7 @@ class Turns(Loop):
             if not (waiting.names or waiting.list_more(now)):
                 continue
             if self.tally.board is not None:
-                self.tally.waited(queue.waited(waiting.names[-1]))
+                self.tally.waited(waiting.waited(waiting.names[-1]))
             if self.options.batch == 1:
                 self.work_off(queue, waiting.names, most, usual=waiting.usual)
                 return True

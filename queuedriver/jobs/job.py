@@ -269,7 +269,7 @@ class Job:
                 target.directory.sync()
         task = self.task_of(claim.docid)
         self.outcomes.note([range(task, task + 1)], outcome)
-        inode = queue.inode(claim) if claim.attempt else 0
+        inode = claim.inode() if claim.attempt else 0
         handoff.finish(queue, claim, inode)
 
     def set_back(self, claim: Claim, how: Setback) -> None:

@@ -710,7 +710,7 @@ def test_a_report_is_kept_for_a_document_that_is_discarded_and_not_seen_yet(
         counted=True,
         failure=NEVER,
     )
-    queue.attempts.note(queue.inode(claim), attempt, discarded_from="in")
+    queue.attempts.note(claim.inode(), attempt, discarded_from="in")
     queue.directory.rename_new(claim.name, "doc", queue.discarded)
     queue.attempts.discarded = unseen = Unseen.open(bench.root / "in/discarded")
     queue.attempts.settle()

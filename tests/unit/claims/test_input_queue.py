@@ -298,7 +298,7 @@ def test_document_has_waited_since_the_file_system_last_changed_its_name(bench: 
     file.rename(file.with_name("a.1.failed"))
     since = file.with_name("a.1.failed").stat().st_ctime
     before = time.time() - since
-    waited = queue.waited("a.1.failed")
+    waited = queue.waiting.waited("a.1.failed")
     assert waited is not None
     assert max(0.0, before) <= waited <= max(0.0, time.time() - since)
 
@@ -307,11 +307,11 @@ def test_document_that_was_postponed_has_waited_since_it_was_due(bench: "Bench")
     due = int(time.time()) + 1000
     name = names.later_name("a", 0, due)
     bench.put(f"in/{name}")
-    assert bench.open().waited(name) == 0.0
+    assert bench.open().waiting.waited(name) == 0.0
 
 
 def test_nobody_knows_how_long_a_document_has_waited_that_is_gone(bench: "Bench") -> None:
-    assert bench.open().waited("a.ready") is None
+    assert bench.open().waiting.waited("a.ready") is None
 
 
 # Why attempts failed

@@ -52,7 +52,7 @@ class Desk:
             counted=counted,
             failure=LOST,
         )
-        inode = self.queue.inode(claim)
+        inode = claim.inode()
         self.queue.attempts.note(inode, attempt, discarded_from="in" if last else "")
 
     def report(self) -> Report:
