@@ -8,13 +8,15 @@ durations in seconds, sizes in bytes.
 import math
 import os
 import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from queuedriver.disk.processes import HIDDEN, process_ticks
-from queuedriver.driving.counted import Counted
+from queuedriver.driving.counted import FILES, Counted
 from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
 from queuedriver.format.units import format_count
@@ -105,6 +107,8 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     # how often one was started, by how the one before had ended.
     counted: Counted = Counted()
     starts: dict[str, int] = {}
+    # The files in the folder of an intake that it has not taken, by FILES (driving/counted.py).
+    files: dict[str, int] = {}
 
 
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,7 +257,16 @@ def _stage(drivers: "StageDrivers") -> StageReport:
         memory=sum(slot.memory for slot in drivers.living) + drivers.templates.shared,
         counted=drivers.counted,
         starts=drivers.starts,
+        files=most(dict(zip(FILES, slot.glimpse.files, strict=True)) for slot in drivers.slots),
     )
+
+
+def most(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the largest count of each word: who looks into one folder sees the same files."""
+    found = Counter[str]()
+    for one in counts:
+        found |= Counter(one)
+    return dict(found)
 
 
 def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:

@@ -19,6 +19,11 @@ CAUSES = (
     *("too-large", "output-missing", "crashed", "hung", "memory", "lost", "worker-lost", OTHER),
 )
 
+# What becomes of the files in a folder that an intake has not taken (intake/watcher.py): they wait
+# for anything but a marker, or for their marker or list; are never taken under their name; or have
+# waited for so long that people were told.
+FILES = ("settling", "waiting_marker", "filtered", "stuck")
+
 
 class Durations(NamedTuple):
     """How many durations each bucket has, and how long all were together, in nanoseconds."""

@@ -23,12 +23,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, Self
 
-from queuedriver.driving.counted import BOUNDS, BUCKETS, CAUSES, NUMBERS, OTHER, Counted
+from queuedriver.driving.counted import BOUNDS, BUCKETS, CAUSES, FILES, NUMBERS, OTHER, Counted
 from queuedriver.errors import ConfigError
 from queuedriver.format.records import Counters
 
 SIZE = 1536
-_MAGIC = b"qdboard5"
+_MAGIC = b"qdboard6"
 _BLANK = _MAGIC + bytes(SIZE - len(_MAGIC))
 # The parts, one behind the other, each in the order of Glimpse.
 _SIGNED = struct.Struct("<QQQ")
@@ -40,10 +40,13 @@ _BEGAN = struct.Struct("<161pd")
 _COUNTED = struct.Struct("<QQQQQQQ")
 # How long documents waited and took, and why they failed.
 _MEASURED = struct.Struct(f"<{NUMBERS}Q")
-_PARTS = (_SIGNED, _SAID, _READY, _LEFT, _DUMP, _BEGAN, _COUNTED, _MEASURED)
+# What becomes of the files that an intake sees.
+_FILES = struct.Struct(f"<{len(FILES)}Q")
+_PARTS = (_SIGNED, _SAID, _READY, _LEFT, _DUMP, _BEGAN, _COUNTED, _MEASURED, _FILES)
 _WHOLE = struct.Struct("<" + "".join(one.format[1:] for one in _PARTS))
 _offsets = itertools.accumulate((one.size for one in _PARTS[:-1]), initial=len(_MAGIC))
-_SIGNED_AT, _SAID_AT, _READY_AT, _LEFT_AT, _DUMP_AT, _BEGAN_AT, _COUNTED_AT, _MEASURED_AT = _offsets
+_SIGNED_AT, _SAID_AT, _READY_AT, _LEFT_AT, _DUMP_AT, _BEGAN_AT, *_rest = _offsets
+_COUNTED_AT, _MEASURED_AT, _FILES_AT = _rest
 # Since when a document is at hand, by itself and with the numbers that follow: those which change
 # with each document, and all.
 _CLOCK = struct.Struct("<d")
@@ -97,6 +100,8 @@ class Glimpse(NamedTuple):
     claimed: bool = False
     totals: Totals = Totals()
     counted: Counted = Counted()
+    # By FILES.
+    files: tuple[int, ...] = (0,) * len(FILES)
 
 
 class Board:
@@ -169,6 +174,10 @@ class Board:
         """Show how long documents have waited and taken, and why they failed."""
         _MEASURED.pack_into(self._map, _MEASURED_AT, *numbers)
 
+    def files(self, numbers: Sequence[int]) -> None:
+        """Show what becomes of files that are not taken."""
+        _FILES.pack_into(self._map, _FILES_AT, *numbers)
+
     def show(self, state: str, why: str) -> None:
         """Show what it does while no document is at hand."""
         _SAID.pack_into(self._map, _SAID_AT, _text(state), _text(why))
@@ -223,7 +232,8 @@ def _glimpse_of(data: bytes) -> Glimpse:
         began_at,
         bool(docid),
         Totals(*counted[: len(Totals._fields)]),
-        Counted.of(counted[len(Totals._fields) :]),
+        Counted.of(counted[len(Totals._fields) : -len(FILES)]),
+        tuple(counted[-len(FILES) :]),
     )
 
 

@@ -72,11 +72,11 @@ def of_sums(fd: int, name: str, manifest: str, sums: bytes | None) -> Waits | No
     """Return how a file differs from what its manifest says; None when it does not. `sums` is what
     is in the manifest, or None while there is none."""
     if sums is None:
-        return Waits(f"waits for {manifest}")
+        return Waits(f"waits for {manifest}", for_marker=True)
     lines = (line.split(maxsplit=1) for line in sums.decode(errors="replace").splitlines())
     listed = {parts[-1].lstrip("*"): parts[0].lower() for parts in lines if len(parts) == 2}
     if (wanted := listed.get(name)) is None:
-        return Waits(f"waits to be listed in {manifest}")
+        return Waits(f"waits to be listed in {manifest}", for_marker=True)
     return None if digest(fd) == wanted else Waits(f"is not what {manifest} says")
 
 

@@ -94,7 +94,7 @@ class Examiner:
         if self.options.done is not None:
             marker = fill(self.options.done, name)
             if not directory.present(marker):
-                return Waits(f"waits for {marker}")
+                return Waits(f"waits for {marker}", for_marker=True)
         return None
 
     def _of_writers(self, fd: int, past: Past, now: float) -> Waits | None:

@@ -15,6 +15,7 @@ from queuedriver.disk.journal import Journal, journal_path, submitter
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.closing import read_controls
+from queuedriver.driving.counted import FILES
 from queuedriver.driving.live_status import Board, Totals
 from queuedriver.driving.loop import Left
 from queuedriver.driving.signals import ASKING, Signals
@@ -33,6 +34,7 @@ from queuedriver.intake.into import Into
 from queuedriver.intake.leases import answer
 from queuedriver.intake.ledger import LEDGER, Ledger
 from queuedriver.intake.options import REFUSED, IntakeOptions
+from queuedriver.intake.telling import waiting
 from queuedriver.intake.watcher import LONGEST_POLL, Watcher
 from queuedriver.options import Options
 
@@ -161,13 +163,14 @@ class Intake:
         return state, self._trouble or self._why, counters
 
     def _show(self, watcher: Watcher) -> None:
-        self._why = watcher.why
+        counts, self._why = waiting(watcher)
         if self._board is None:
             return
         state, why, counters = self._report()
         totals = Totals(documents=counters.documents, discarded=counters.discarded)
         self._board.count(totals)
         self._board.show(state, why)
+        self._board.files([counts[one] for one in FILES])
         if (path := watcher.settling) and not watcher.blocked:
             # By this a drain knows that more is to come.
             self._board.began(os.path.basename(path)[:_SHOWN], time.monotonic())

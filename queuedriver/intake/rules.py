@@ -76,6 +76,8 @@ class Waits(NamedTuple):
     why: str
     # How long until that may be over by itself; None: when something changes.
     seconds: float | None = None
+    # Whether somebody is to say first that it is whole.
+    for_marker: bool = False
 
 
 class Refused(NamedTuple):

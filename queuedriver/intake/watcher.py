@@ -14,16 +14,16 @@ little.
 """
 
 import heapq
-import itertools
 import math
 import os
 import time
 from collections.abc import Callable, Iterable
 
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.counted import FILES
 from queuedriver.errors import is_trouble
 from queuedriver.format import names
-from queuedriver.format.units import format_count, format_duration
+from queuedriver.format.units import format_duration
 from queuedriver.intake.duplicates import Contents
 from queuedriver.intake.examining import NOT_REGULAR, Examiner
 from queuedriver.intake.folder import Folder, facts_of
@@ -47,12 +47,15 @@ _PATIENCE = 10.0
 _RECOVER_EVERY = 5.0
 # In the name of a claim that is to be refused because its own cannot be a docid.
 _NAMELESS = "refused"
+# States of files: those that are told of, and of one that was taken and stays.
+_SETTLING, _WAITING_MARKER, _, _STUCK = FILES
+STAYS = "stays"
 
 
 class Candidate:
     """A file that may be taken, in the folder or claimed."""
 
-    __slots__ = ("due", "is_left", "known", "past", "told", "waits")
+    __slots__ = ("due", "known", "past", "state", "told", "waits")
 
     def __init__(self, due: float, known: Facts | None = None) -> None:
         self.due = due
@@ -60,10 +63,14 @@ class Candidate:
         self.known = known
         self.past: Past | None = None
         self.waits = Waits("was just seen", 0.0)
-        # Whether there is nothing to wait for: it was taken, and stays.
-        self.is_left = False
+        self.state = _SETTLING
         # Whether people were told for how long it waits.
         self.told = False
+
+    @property
+    def is_left(self) -> bool:
+        """Return whether there is nothing to wait for: it was taken, and stays."""
+        return self.state is STAYS
 
 
 class Watcher:
@@ -86,6 +93,8 @@ class Watcher:
         # By path below the folder; and what was claimed and is not in the queue.
         self.files: dict[str, Candidate] = {}
         self.claims: dict[Claim, Candidate] = {}
+        # Paths that are never taken under their names.
+        self.filtered: set[str] = set()
         self._folder = folder
         self._examiner = examiner
         self._taker = taker
@@ -142,19 +151,9 @@ class Watcher:
         )
 
     @property
-    def why(self) -> str:
-        """Return what is waited for, in a sentence."""
-        parts = [self.blocked] if self.blocked else []
-        waiting = (one for one in self.files.items() if not one[1].is_left)
-        claimed = ((claim.path, one) for claim, one in self.claims.items())
-        if (first := next(itertools.chain(claimed, waiting), None)) is not None:
-            count = len(self.claims) + sum(not one.is_left for one in self.files.values())
-            words = format_count(count, "file waits", "files wait")
-            parts.append(f"{words}, as {first[0]}: {first[1].waits.why}")
-        if others := self._folder.others:
-            words = format_count(others, "directory or link", "directories or links")
-            parts.append(f"{words} stay")
-        return "; ".join(parts)
+    def others(self) -> int:
+        """Count what is no file, and stays."""
+        return self._folder.others
 
     # Names
 
@@ -172,8 +171,11 @@ class Watcher:
         changes = self._folder.look(now)
         for path in changes.gone:
             self.files.pop(path, None)
+            self.filtered.discard(path)
         for path in changes.new:
             self._came(path, now)
+            if path not in self.files:
+                self.filtered.add(path)
         self._poll = self._options.poll if changes.new else min(2 * self._poll, self.longest_poll)
         cost = time.process_time() - began
         self._list_at = now + max(self._poll, _SHARE * cost)
@@ -218,7 +220,7 @@ class Watcher:
             # It stays, and is counted.
             del self.files[path]
             return
-        file.is_left = False
+        file.state = _SETTLING
         self._tell_of(path, file, examined.past, now)
         verdict = examined.verdict
         if not isinstance(verdict, Waits):
@@ -237,7 +239,7 @@ class Watcher:
         facts = facts_of(directory.status(os.path.basename(path)))
         if facts is None or (facts != file.known and not ledger.has(path, facts)):
             return False
-        file.is_left, file.known = True, facts
+        file.state, file.known = STAYS, facts
         return True
 
     def _take(self, path: str, file: Candidate, facts: Facts, why: str, now: float) -> None:
@@ -291,6 +293,8 @@ class Watcher:
         since = file.past.since if file.past is not None else now
         step = min(max(self._options.poll, (now - since) / _PATIENCE), LONGEST_POLL)
         left = math.inf if waits.seconds is None else max(waits.seconds, 0.0)
+        waiting = _WAITING_MARKER if waits.for_marker else _SETTLING
+        file.state = _STUCK if file.told else waiting
         file.waits, file.due = waits, now + min(max(step, len(self.files) / _A_SECOND), left)
 
     def _tell_of(self, path: str, file: Candidate, past: Past | None, now: float) -> None:

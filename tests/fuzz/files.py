@@ -235,6 +235,6 @@ FILES = {
         _forged(f"{_PRIVATE}landmarks.json", _commit), (b'{"../out":"0123456789abcdef"}',)
     ),
     "journal": Target(read_journal, (_JOURNAL,)),
-    "board": Target(read_board, (b"qdboard4" + bytes(1016),)),
+    "board": Target(read_board, (b"qdboard6" + bytes(1528),)),
     "root": Target(read_below_root, (HOST, b"parse=4\n")),
 }

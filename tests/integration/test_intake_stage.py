@@ -1,5 +1,6 @@
 """An intake that a watchdog keeps: `[[intake]]` in the pipeline's file."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -72,6 +73,21 @@ def test_nothing_is_taken_while_the_pipeline_is_paused(site: Yard) -> None:
 def _why(site: Yard) -> str:
     driver = site.drivers().get("drops-1")
     return driver.why if driver is not None else ""
+
+
+def test_what_it_took_and_what_waits_in_its_folder_is_counted(site: Yard) -> None:
+    drop(site, "a.txt")
+    drop(site, ".hidden")
+    (site.root / "drops" / "empty").touch()
+    site.run()
+    until(lambda: _counted(site) == (1, {"filtered": 1, "settling": 1}))
+
+
+def _counted(site: Yard) -> tuple[int, object]:
+    seen = json.loads(site.command("status", "--json").stdout)
+    files = [one["files"] for one in seen["stages"] if one["name"] == "drops"]
+    taken = sum(one["documents"] for one in seen["drivers"] if one["stage"] == "drops")
+    return taken, files[0]
 
 
 def test_a_drain_waits_for_what_settles_and_for_nothing_else(site: Yard) -> None:

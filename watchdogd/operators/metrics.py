@@ -22,7 +22,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from queuedriver import __version__
-from queuedriver.driving.counted import BOUNDS, CAUSES, OTHER, Durations
+from queuedriver.driving.counted import BOUNDS, CAUSES, FILES, OTHER, Durations
 from queuedriver.format.units import visible
 from watchdogd.operators.hosts import SeenHost
 from watchdogd.operators.view import SeenDriver, SeenStage, View
@@ -84,6 +84,7 @@ class PipelineCollector(Collector):
             yield from self._shared()
         yield from self._durations()
         yield from self._counts()
+        yield from self._intakes()
         yield from self._drivers()
 
     def _family(
@@ -208,7 +209,7 @@ class PipelineCollector(Collector):
         for host, stage in self._stages():
             where = stage.name, host.report.host
             drivers = [one for one in host.report.drivers if one.stage == stage.name]
-            done.add(sum(one.documents for one in drivers), *where)
+            done.add(_documents(host, stage), *where)
             counted = stage.counted
             for cause, lost, last in zip(CAUSES, counted.failed, counted.discarded, strict=True):
                 failed.add(lost, *where, cause)
@@ -220,6 +221,27 @@ class PipelineCollector(Collector):
                 spent.add(sum(getattr(one, doing) for one in drivers) / 1000, *where, doing)
         for family in (done, failed, discarded, retried, starts, spent):
             yield family.metric
+
+    def _intakes(self) -> Iterator[Metric]:
+        files = self._family(
+            GaugeMetricFamily,
+            "intake_files",
+            "Files in the folder of an intake that it has not taken.",
+            (*_HOST, "state"),
+        )
+        taken = self._family(
+            CounterMetricFamily, "intake_taken", "Files that an intake took.", _HOST
+        )
+        stages = self._view.chosen.pipeline.stages
+        intakes = {stage.name for stage in stages if stage.intake is not None}
+        for host, stage in self._stages():
+            if stage.name in intakes:
+                where = stage.name, host.report.host
+                for state in FILES:
+                    files.add(stage.files.get(state, 0), *where, state)
+                taken.add(_documents(host, stage), *where)
+        yield files.metric
+        yield taken.metric
 
     # Drivers
 
@@ -262,6 +284,11 @@ class PipelineCollector(Collector):
                 where = one.stage, one.host
                 found[where] = min(found.get(where) or one.since, one.since)
         return found
+
+
+def _documents(host: SeenHost, stage: StageReport) -> int:
+    """Count what the drivers of a stage have done, or taken, on a host."""
+    return sum(one.documents for one in host.report.drivers if one.stage == stage.name)
 
 
 def _states(drivers: Iterable[SeenDriver]) -> dict[tuple[str, str], Counter[str]]:

@@ -24,7 +24,7 @@ from watchdogd.helper_messages import Controls
 from watchdogd.operators.forecast import LONG, SHORT, Outlook, outlook
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_controls
 from watchdogd.pipeline.model import Stage
-from watchdogd.report import SHARES, DriverReport, StageReport
+from watchdogd.report import SHARES, DriverReport, StageReport, most
 from watchdogd.stage_words import StageFacts
 
 if TYPE_CHECKING:
@@ -325,6 +325,7 @@ def _stage(
         ),
         counted=reduce(Counted.plus, (one.counted for one in reports), Counted()),
         starts=dict(sum((Counter(one.starts) for one in reports), Counter[str]())),
+        files=most(one.files for one in reports),
         **numbers,
     )
 

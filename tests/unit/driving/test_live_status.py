@@ -47,6 +47,8 @@ def test_reader_sees_what_the_driver_wrote_last(path: str) -> None:
     assert glimpse.totals == Totals(
         work=1, wait=2, block=3, overhead=4, documents=5, failed=6, discarded=7
     )
+    driver.files((4, 3, 2, 1))
+    assert watchdog.read() == glimpse._replace(files=(4, 3, 2, 1))
     driver.show("waiting-fs", "no space left")
     glimpse = watchdog.read()
     assert (glimpse.state, glimpse.why) == ("waiting-fs", "no space left")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from queuedriver.intake import watcher
+from queuedriver.intake.telling import waiting
 from tests.intakes import SETTLE, Site
 
 
@@ -18,7 +19,7 @@ def test_hidden_files_directories_and_links_stay(site: Site) -> None:
     intake = site.intake()
     site.turn(intake, times=2)
     assert site.entered == {}
-    assert "2 directories or links stay" in intake.why
+    assert "2 directories or links stay" in waiting(intake).why
 
 
 def test_sub_directories_are_taken_from_where_that_was_asked_for(site: Site) -> None:
@@ -58,6 +59,30 @@ def test_a_file_waits_for_its_marker_which_goes_with_it(site: Site) -> None:
     site.turn(intake, times=3)
     assert site.entered == {"a.pdf": b"whole"}
     assert site.left == []
+
+
+def test_files_that_are_not_taken_are_counted_by_what_becomes_of_them(site: Site) -> None:
+    for name in ("a", ".hidden", "b.part"):
+        site.drop(name)
+    site.drop("empty", b"")
+    intake = site.intake(done="{name}.done", stuck_after=3 * SETTLE)
+    site.turn(intake)
+    assert waiting(intake).counts == {"settling": 1, "waiting_marker": 1, "filtered": 2}
+    site.turn(intake, times=4)
+    assert waiting(intake).counts == {"stuck": 2, "filtered": 2}
+    site.drop("a.done", b"")
+    (site.folder / "b.part").unlink()
+    site.turn(intake, times=3)
+    assert set(site.entered) == {"a"}
+    assert waiting(intake).counts == {"stuck": 1, "filtered": 1}
+
+
+def test_a_file_that_was_taken_and_stays_is_not_counted(site: Site) -> None:
+    site.drop("a")
+    intake = site.intake(after="leave")
+    site.turn(intake, times=3)
+    assert set(site.entered) == {"a"}
+    assert not waiting(intake).counts.total()
 
 
 def test_a_marker_of_a_directory_stays(site: Site) -> None:
@@ -172,7 +197,7 @@ def test_nothing_is_taken_while_the_queue_holds_as_much_as_it_may(site: Site) ->
     site.turn(intake, times=3)
     taken = set(site.entered)
     assert 2 <= len(taken) < 4
-    assert "queue holds 2 items or more" in intake.why
+    assert "queue holds 2 items or more" in waiting(intake).why
     for path in site.queue.glob("*.ready"):
         path.unlink()
     site.turn(intake, times=3)
@@ -184,7 +209,7 @@ def test_nothing_is_taken_while_the_disk_of_the_queue_is_nearly_full(site: Site)
     site.drop("a")
     site.turn(intake, times=3)
     assert site.entered == {}
-    assert "less than min_free" in intake.why
+    assert "less than min_free" in waiting(intake).why
 
 
 def test_nothing_is_taken_into_a_queue_that_is_closed(site: Site) -> None:
@@ -193,7 +218,7 @@ def test_nothing_is_taken_into_a_queue_that_is_closed(site: Site) -> None:
     (site.queue / "done").touch()
     site.turn(intake, times=3)
     assert site.entered == {}
-    assert "is closed" in intake.why
+    assert "is closed" in waiting(intake).why
     (site.queue / "done").unlink()
     site.turn(intake, times=3)
     assert site.entered == {"a": b"whole"}

@@ -17,9 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from queuedriver.claims.counts import Counts
-from queuedriver.driving.counted import BOUNDS, CAUSES
+from queuedriver.driving.counted import BOUNDS, CAUSES, FILES
 from queuedriver.driving.live_status import Counting
 from queuedriver.format.records import Identity
+from queuedriver.intake.options import IntakeOptions
 from tests.watchdogs import a_stage
 from watchdogd.cli.operators.metrics import MONITORING
 from watchdogd.helper_messages import Controls
@@ -28,7 +29,7 @@ from watchdogd.operators.hosts import Chosen, Hosts, SeenHost
 from watchdogd.operators.metrics import STATES, PipelineCollector, exposition
 from watchdogd.operators.oldest import oldest_waiting
 from watchdogd.operators.textfile import TextFile
-from watchdogd.pipeline.model import Pipeline
+from watchdogd.pipeline.model import Intake, Pipeline
 from watchdogd.report import DriverReport, HostReport, StageReport, Standing
 
 ALERTS = Path(MONITORING) / "alerts.yml"
@@ -105,6 +106,18 @@ def seen(*hosts: SeenHost, stages: int = 1) -> looks.View:
     return replace(found, at=AT, items=items, controls=Controls(paused=True))
 
 
+def of_an_intake(*names: str) -> looks.View:
+    """A look at a pipeline whose only stage is an intake, on these hosts."""
+    hosts = [host(name) for name in names]
+    counted = replace(hosts[0].report.stages[0], files={"stuck": 2, "filtered": 1})
+    seen_by = [one._replace(report=replace(one.report, stages=(counted,))) for one in hosts]
+    view = seen(*seen_by)
+    told = Intake(folder="/drops", queue="q0", options=IntakeOptions())
+    stage = replace(a_stage("s0", "", ""), kind="intake", intake=told)
+    chosen = view.chosen._replace(pipeline=replace(view.chosen.pipeline, stages=(stage,)))
+    return replace(view, chosen=chosen)
+
+
 def samples(view: looks.View, **more: Any) -> list[Sample]:
     text, _ = exposition(view, {"s0": 90.0}, **more)
     return [
@@ -139,6 +152,19 @@ def test_what_a_stage_did_is_told_of_each_host() -> None:
     assert value(found, "longest_at_hand_seconds", **rose) == 40
     assert value(found, "watchdog_up", host="rose") == 1
     assert value(found, "watchdog_last_report_timestamp_seconds", host="fern") == AT - 2
+
+
+def test_what_an_intake_took_and_what_waits_in_its_folder_is_told_of_each_host() -> None:
+    found = samples(of_an_intake("rose", "fern"))
+    for name in ("rose", "fern"):
+        at = {"pipeline": "letters", "stage": "s0", "host": name}
+        assert value(found, "intake_taken_total", **at) == 6
+        waiting = {state: value(found, "intake_files", **at, state=state) for state in FILES}
+        assert waiting == {"settling": 0, "waiting_marker": 0, "filtered": 1, "stuck": 2}
+
+
+def test_stage_that_is_no_intake_has_no_series_of_one() -> None:
+    assert not [one for one in samples(seen(host("rose"))) if "intake" in one.name]
 
 
 def test_histograms_have_all_buckets_and_add_up() -> None:
@@ -310,7 +336,8 @@ def test_twenty_stages_are_told_of_within_two_milliseconds() -> None:
 
 
 def exported() -> set[str]:
-    return {one.name for one in samples(seen(host("rose")))}
+    every = (*samples(seen(host("rose"))), *samples(of_an_intake("rose")))
+    return {one.name for one in every}
 
 
 def named(text: str) -> set[str]:
@@ -343,13 +370,14 @@ def words_of(label: str) -> Iterator[str]:
 
 def test_words_that_are_asked_for_are_those_that_there_are() -> None:
     drivers = {"crash-looped", "unkillable"}
-    assert {*words_of("state")} <= {*STATES, *drivers}
+    assert {*words_of("state")} <= {*STATES, *FILES, *drivers}
     assert {*words_of("cause")} <= {*CAUSES}
 
 
 @needs_promtool
-def test_text_is_as_prometheus_wants_it() -> None:
-    text, _ = exposition(seen(host("rose"), host("fern")), {"s0": 90.0})
+@pytest.mark.parametrize("view", [seen(host("rose"), host("fern")), of_an_intake("rose", "fern")])
+def test_text_is_as_prometheus_wants_it(view: looks.View) -> None:
+    text, _ = exposition(view, {"s0": 90.0})
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
     )
