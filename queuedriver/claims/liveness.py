@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from typing import Literal
 from zlib import crc32
@@ -275,6 +276,14 @@ class Roster:
         """Return what the living driver of this id says of itself, or None when there is none."""
         owner = self.named(driver)
         return owner.registration if owner is not None and owner.alive else None
+
+    def remove(self, gone: Registration) -> None:
+        """Remove the registration of a driver that is gone, unless it has come back since."""
+        still = self.named(gone.id)
+        if still is not None and not still.alive and still.registration == gone:
+            # Another user's, in a sticky directory, is for that user to remove.
+            with suppress(PermissionError):
+                self._drivers.remove(registration_name(gone.id))
 
     def _judged(self, one: Registration) -> Owner:
         here = self.observer.is_here(one)

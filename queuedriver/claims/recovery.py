@@ -41,7 +41,6 @@ from queuedriver.claims.liveness import (
     Owner,
     Roster,
     registered_id,
-    registration_name,
 )
 from queuedriver.disk.processes import HIDDEN, kill_marked, process_ticks
 from queuedriver.disk.runtime import forget_stacks, read_ending, waited_for_files
@@ -287,13 +286,8 @@ class Recoverer:
             self._swept[key] = math.inf if key in self._swept else now + self._lease
             if self._observer.is_here(one):
                 forget_stacks(one.dump)
-            if one.beat_at >= now - EXPIRY or one.id in kept:
-                continue
-            still = self.roster.named(one.id)
-            if still is not None and not still.alive and still.registration == one:
-                # Another user's, in a sticky directory, is for that user to remove.
-                with suppress(PermissionError):
-                    self._queue.drivers.remove(registration_name(one.id))
+            if one.beat_at < now - EXPIRY and one.id not in kept:
+                self.roster.remove(one)
         with suppress(PermissionError):
             self._queue.attempts.settle()
 

@@ -152,8 +152,8 @@ def opened(
             if driver is not None:
                 _await_silence(rosters, driver)
             for place in sorted(places, key=lambda place: place.path):
-                _lock(place.private, locks)
-            driver = _choose_id(rosters, driver)
+                lock_start(place.private, locks)
+            driver = choose_id(rosters, driver)
             found = Opened([], targets, mint or names.Mint(driver, draw_salt()), observer, {}, ())
             for place in places:
                 with explained(place.path):
@@ -261,14 +261,14 @@ def _descriptors_told() -> Iterator[None]:
         ) from error
 
 
-def _lock(private: Directory, locks: contextlib.ExitStack) -> None:
-    """Let nobody else start on a queue until the locks are let go."""
-    path = os.path.join(private.path, "start.lock")
+def lock_start(home: Directory, locks: contextlib.ExitStack) -> None:
+    """Let nobody else start who registers in this directory until the locks are let go."""
+    path = os.path.join(home.path, "start.lock")
     try:
         locks.enter_context(locked(path, _LOCK_TIMEOUT))
     except Held:
         raise QueueError(
-            f"another driver has been starting for {_LOCK_TIMEOUT:g} s (it holds {path}); see "
+            f"another one has been starting for {_LOCK_TIMEOUT:g} s (it holds {path}); see "
             "whether it hangs"
         ) from None
     except OSError as error:
@@ -276,7 +276,7 @@ def _lock(private: Directory, locks: contextlib.ExitStack) -> None:
             raise
         kind = NotPermitted if isinstance(error, PermissionError) else CannotUse
         raise kind(
-            f"{path} cannot be locked: {error.strerror}; remove it while no driver is starting, or "
+            f"{path} cannot be locked: {error.strerror}; remove it while nobody is starting, or "
             "mend its permissions"
         ) from None
 
@@ -296,8 +296,9 @@ def _await_silence(rosters: Sequence[Roster], driver: str) -> None:
             held = roster.holder(driver)
 
 
-def _choose_id(rosters: Sequence[Roster], wanted: str | None) -> str:
-    """Return the id that was asked for, or the first of this host that nobody alive has."""
+def choose_id(rosters: Sequence[Roster], wanted: str | None, who: str = "driver") -> str:
+    """Return the id that was asked for, or the first of this host that nobody alive has; `who` is
+    what those are that register there."""
     if wanted is None:
         return free_id(rosters)
     names.check_driver_id(wanted)
@@ -308,7 +309,7 @@ def _choose_id(rosters: Sequence[Roster], wanted: str | None) -> str:
                 silent_for = max(0.0, time.time() - held.beat_at)
                 where += f", last seen alive {silent_for:.0f} s ago by its clock"
             raise IdHeld(
-                f"driver {wanted!r} is running already: {where}; stop it, or choose another --id"
+                f"{who} {wanted!r} is running already: {where}; stop it, or choose another --id"
             )
     return wanted
 

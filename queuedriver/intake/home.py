@@ -25,15 +25,13 @@ from queuedriver.claims.liveness import (
     Owner,
     Roster,
     draw_salt,
-    registration_name,
 )
 from queuedriver.claims.recovery import life
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.lock import locked
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.disk.output_id import landmark
-from queuedriver.driving.setup import free_id
-from queuedriver.errors import ConfigError, IdHeld, explained
+from queuedriver.driving.setup import choose_id, lock_start
+from queuedriver.errors import ConfigError, explained
 from queuedriver.format import names
 from queuedriver.format.records import LEASE, Counters, Registration, encode, read_record
 from queuedriver.intake.options import IntakeOptions
@@ -44,8 +42,6 @@ INSIDE = os.path.join(names.PRIVATE, "intake")
 _INTAKES = "intakes"
 _QUEUE = "queue"
 _TOLD = "told.json"
-# A start takes milliseconds, and one that recovers much takes longer; in seconds.
-_LOCK_PATIENCE = 120.0
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,8 +99,7 @@ class Home:
             if one.alive or said is None or one.id in kept:
                 continue
             if said.beat_at < time.time() - EXPIRY:
-                with suppress(PermissionError):
-                    self._intakes.remove(registration_name(one.id))
+                self.roster.remove(said)
 
 
 @contextmanager
@@ -116,14 +111,14 @@ def opened(
     report: Callable[[], tuple[str, str, Counters]],
 ) -> Iterator[Home]:
     """Open the home of a folder's intakes and register; say goodbye at the end."""
-    observer = Observer()
     with ExitStack() as at_end:
         with explained(folder.path, "a folder"):
             where, name = (queue, INSIDE) if options.leaves else (folder, PRIVATE)
-            home = _part(where, name, at_end)
-            intakes = _part(home, _INTAKES, at_end)
-        found = Home(home, intakes, observer)
-        with locked(os.path.join(home.path, "start.lock"), _LOCK_PATIENCE):
+            home = at_end.enter_context(where.subdirectory(name, create=True))
+            intakes = at_end.enter_context(home.subdirectory(_INTAKES, create=True))
+        found = Home(home, intakes, Observer())
+        with ExitStack() as locks:
+            lock_start(home, locks)
             if not options.leaves:
                 _agree(home, folder, queue)
             beats = _register(found, id, folder, queue, report)
@@ -136,11 +131,6 @@ def opened(
         finally:
             with suppress(OSError):
                 beats.leave(word, "it was asked to")
-            beats.stop()
-
-
-def _part(directory: Directory, name: str, at_end: ExitStack) -> Directory:
-    return at_end.enter_context(directory.subdirectory(name, create=True))
 
 
 def _agree(home: Directory, folder: Directory, queue: Directory) -> None:
@@ -162,11 +152,7 @@ def _register(
     queue: Directory,
     report: Callable[[], tuple[str, str, Counters]],
 ) -> Heartbeat:
-    if id is None:
-        id = free_id([home.roster])
-    elif held := home.roster.holder(names.check_driver_id(id)):
-        where = f"process {held.identity.pid} on {held.identity.host}"
-        raise IdHeld(f"intake {id!r} is running already: {where}; stop it, or choose another --id")
+    id = choose_id([home.roster], id, "intake")
     owner = home.roster.named(id)
     last = owner.registration if owner is not None else None
     home.mint = names.Mint(id, draw_salt())

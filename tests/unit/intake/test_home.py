@@ -1,0 +1,32 @@
+"""The intakes of one folder, and who of them is there."""
+
+import pytest
+
+from queuedriver.errors import CannotUse
+from queuedriver.intake.intake import Intake
+from queuedriver.intake.options import IntakeOptions
+from tests.intakes import Site
+
+
+def test_who_left_nothing_and_has_been_gone_for_a_day_is_forgotten(site: Site) -> None:
+    site.intake("one")
+    site.dies("one")
+    site.turn(site.intake("two", "0002"))
+    assert [path.name for path in (site.home / "intakes").iterdir()] == ["two.json"]
+
+
+def test_who_has_come_back_since_one_looked_is_not_forgotten(site: Site) -> None:
+    site.intake("one")
+    site.dies("one")
+    home = site.intake("two", "0002")._taker.home
+    home.roster.refresh()
+    site.intake("one", "0003")
+    home.forget_the_gone(set())
+    assert (site.home / "intakes/one.json").exists()
+
+
+def test_a_lock_that_cannot_be_held_is_told_with_what_to_do(site: Site) -> None:
+    (site.home / "start.lock").mkdir(parents=True)
+    one = Intake(str(site.folder), str(site.queue), IntakeOptions(min_free=0), drain=True)
+    with pytest.raises(CannotUse, match="lock cannot be locked: Is a directory; remove it"):
+        one.run()
