@@ -19,6 +19,8 @@ from watchdogd.pipeline.model import Pipeline, Stage
 # What each driver of a preloaded stage adds, as a share of what is loaded once: what it writes to
 # is no longer shared.
 _ADDED = 0.1
+# Of a driver that has none declared and is not there to be measured: a process of Python has more.
+_LEAST_MEMORY = 20_000_000
 # By how much sums of CPUs like 0.1 may be off.
 _INEXACT = 1e-9
 
@@ -283,8 +285,15 @@ def _refusals(bound: _Bound, least: Mapping[str, int]) -> Iterator[str]:
 # What the file says
 
 
-def memory_of(stage: Stage) -> tuple[int, int]:
-    """Return what the first driver takes, with all that is loaded once, and each further one."""
+def memory_of(stage: Stage, measured: int | None = None) -> tuple[int, int]:
+    """Return what the first driver takes, with all that is loaded once, and each further one.
+
+    The file need not say what a driver takes; but whoever asks for more of them than it says is
+    bound by what was `measured` of those that are there.
+    """
+    if measured is not None and stage.memory is None:
+        memory = max(_LEAST_MEMORY, measured)
+        return memory, memory
     memory = stage.memory or 0
     if not stage.preload:
         return memory, memory

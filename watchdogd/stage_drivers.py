@@ -23,7 +23,7 @@ from queuedriver.driving.live_status import Board, Totals
 from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
-from watchdogd.driver_orders import StageOrders, encode, keep, read
+from watchdogd.driver_orders import Order, StageOrders, encode, keep, read
 from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
 from watchdogd.logs import open_log
@@ -36,8 +36,6 @@ from watchdogd.stage_words import StageFacts
 from watchdogd.template import Templates
 from watchdogd.throughput import Deadline, Throughput
 
-# Of a driver that has none declared and is not there to be measured: a process of Python has more.
-_LEAST_MEMORY = 20_000_000
 # What took longer to load than this is kept so long when its queues are done, for they may be
 # reopened, in seconds.
 _DEAR = 1.0
@@ -225,14 +223,7 @@ class StageDrivers:
             if template is not None:
                 child = template.fork(encode(order), order.parent)
             else:
-                # The last word is for people who list processes.
-                argv, environ = (*COMMAND, order.name), {**os.environ, **order.stage.env}
-                with open_fd(
-                    open_log(order.log, order.stage.log_size, order.stage.log_keep)
-                ) as log:
-                    child = self._context.children.start(
-                        argv, environ, order=encode(order), output=log
-                    )
+                child = _start_anew(self._context.children, order)
         except (OSError, ConfigError) as error:
             # A board of another version that could not be replaced is none of ours, either.
             child = Child()
@@ -350,11 +341,8 @@ class StageDrivers:
     def load(self, coming: int, asked: int | None, unwanted: str) -> Load:
         """Return what decides how many drivers this stage is to have."""
         stage = self.stage
-        first, more = memory_of(stage)
-        if asked is not None and stage.memory is None:
-            # The file need not say what a driver takes; but whoever asks for more than it says is
-            # bound by what is there to be measured.
-            first = more = max(_LEAST_MEMORY, max((slot.memory for slot in self.slots), default=0))
+        measured = None if asked is None else max((slot.memory for slot in self.slots), default=0)
+        first, more = memory_of(stage, measured)
         has_work = self.facts.has_work
         return Load(
             stage=stage.name,
@@ -392,6 +380,14 @@ class StageDrivers:
     def starts(self) -> dict[str, int]:
         """Count the starts of its drivers, by how the runs before had ended."""
         return dict(sum((slot.starts_after for slot in self.slots), Counter[str]()))
+
+
+def _start_anew(children: Children, order: Order) -> Child:
+    """Start a driver that loads everything itself."""
+    # The last word is for people who list processes.
+    argv, environ = (*COMMAND, order.name), {**os.environ, **order.stage.env}
+    with open_fd(open_log(order.log, order.stage.log_size, order.stage.log_keep)) as log:
+        return children.start(argv, environ, order=encode(order), output=log)
 
 
 def _find(context: Context, stage: str) -> Iterator[tuple[int, Child, Board]]:

@@ -60,6 +60,23 @@ def test_what_is_loaded_once_is_counted_once(
 
 
 @pytest.mark.parametrize(
+    ("facts", "measured", "memory"),
+    [
+        ({}, None, 0),
+        # One that is not there yet takes what any process of Python does.
+        ({}, 0, 20_000_000),
+        ({}, 70_000_000, 70_000_000),
+        ({"preload": True}, 70_000_000, 70_000_000),
+        ({"memory": 500}, 70_000_000, 500),
+    ],
+)
+def test_what_drivers_were_measured_to_take_counts_where_the_file_does_not_say_it(
+    facts: dict[str, Any], measured: int | None, memory: int
+) -> None:
+    assert memory_of(stage("a", **facts), measured) == (memory, memory)
+
+
+@pytest.mark.parametrize(
     ("plan", "admission"),
     [
         # It fits, to the byte; or nothing is declared.
