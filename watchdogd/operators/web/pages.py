@@ -58,6 +58,8 @@ class Visit(NamedTuple):
     # The page that was asked for, and by whom.
     path: str
     peer: str = ""
+    # What it takes for an answer, as it says.
+    accept: str = ""
 
     @property
     def name(self) -> str:
@@ -109,6 +111,8 @@ class Page(NamedTuple):
     document: Mapping[str, object]
     status: int = 200
     text: str | None = None
+    # The content type of that; empty: plain text.
+    kind: str = ""
     # Where to go instead.
     to: str = ""
     # Documents that wait for a yes.
@@ -349,14 +353,15 @@ def metrics_question(visit: Visit) -> Question:
 
 
 def metrics(visit: Visit, oldest: Mapping[str, float]) -> Page:
-    """Tell a scraper of a pipeline, on all hosts."""
+    """Tell a scraper of a pipeline, on all hosts, as OpenMetrics where it asks for that."""
     try:
         # The library is an extra of its own, and takes a tenth of a second to load.
         from watchdogd.operators.metrics import exposition
     except ImportError:
         raise NotFound(NOT_INSTALLED) from None
-    text = exposition(visit.seen.view, oldest)[0].decode()
-    return Page("", {}, {"text": text}, text=text)
+    told, kind = exposition(visit.seen.view, oldest, visit.accept)
+    text = told.decode()
+    return Page("", {}, {"text": text}, text=text, kind=kind)
 
 
 def health(visit: Visit, _: object) -> Page:

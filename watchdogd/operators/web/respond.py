@@ -188,7 +188,8 @@ def _for_members(path: str, request: Request, facts: Facts, now: float) -> Respo
             return refused
     try:
         words = _words([*_pairs(request.query), *form.items()], route)
-        visit = Visit(facts, session, words, now, name, request.peer)
+        accept = request.headers.get("accept", "")
+        visit = Visit(facts, session, words, now, name, request.peer, accept)
         question = route.asks(visit) if route.asks and facts.answer is None else None
         if question is not None:
             return Response(question=question)
@@ -290,7 +291,8 @@ def _shown(page: Page, request: Request, *, as_json: bool) -> Response:
     if as_json:
         return _answer(page.status, json_text(page.document).encode(), _JSON, request)
     if page.text is not None:
-        return _answer(page.status, page.text.encode(errors="replace"), _TEXT, request)
+        text = page.text.encode(errors="replace")
+        return _answer(page.status, text, page.kind or _TEXT, request)
     html = pages.rendered(page).encode(errors="replace")
     return _answer(page.status, html, _HTML, request)
 

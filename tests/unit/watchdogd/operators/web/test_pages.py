@@ -303,6 +303,15 @@ def test_printed_leaves_what_is_text() -> None:
 # For scrapers
 
 
+def test_scraper_that_takes_open_metrics_is_answered_in_them(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    chosen = chosen_in(tmp_path)
+    wants = {**member(), "accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+    told = answered(get("/metrics", wants), facts_of(chosen), chosen)
+    assert dict(told.headers)["Content-Type"].startswith("application/openmetrics-text")
+    assert told.body.endswith(b"# EOF\n")
+
+
 def test_scraper_with_a_token_is_told_of_all_hosts_and_one_without_nothing(tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
     chosen = chosen_in(tmp_path)
