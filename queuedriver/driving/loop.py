@@ -1,5 +1,6 @@
 """What drivers and brokers have in common: how they look, pause, and wait for a file system that is
-not well (`Loop`), and how they come and go (`Life`).
+not well (`Loop`), when they look for what dead ones left (`Rounds`), and how they come and go
+(`Life`).
 
 What they do with what waits is their own: a driver processes it (`driver.py`), a broker deals it.
 """
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.counts import Pass
 from queuedriver.claims.heartbeat import Heartbeat
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, PAST, draw_salt
 from queuedriver.disk.processes import process_ticks
 from queuedriver.driving.backpressure import BackPressure
@@ -45,6 +47,34 @@ _RECOVER_IDLE = 1.0
 _RECOVER_LISTED = 60.0
 # So many drivers of a queue do that; of a crowd the others need not.
 _LISTERS = 64
+
+
+class Rounds:
+    """The looks for what dead drivers left in some queues."""
+
+    def __init__(self, queues: Sequence[InputQueue], now: float) -> None:
+        self._queues = queues
+        # When to look for dead drivers, and when a busy one lists the queues for it.
+        self._look_at = 0.0
+        self._list_at = now + _RECOVER_LISTED
+
+    def look(self, now: float, *, idle: bool = False) -> None:
+        """Recover what the dead left if it is time; while idle more often, and by the last pass."""
+        if now < self._look_at - (_RECOVER_BUSY - _RECOVER_IDLE if idle else 0.0):
+            return
+        self._look_at = now + _RECOVER_BUSY
+        of_few = any(queue.waiting.picker.part < _LISTERS for queue in self._queues)
+        listed = not idle and of_few and now >= self._list_at
+        if listed:
+            self._list_at = now + _RECOVER_LISTED
+        for queue in self._queues:
+            counts, recoverer = queue.waiting.picker.counts, queue.recoverer
+            if idle and counts.claims:
+                recoverer.recover(counts.claims)
+            elif idle and not counts.unfinished:
+                recoverer.forget_ended()
+            elif listed or (not idle and recoverer.newly_dead()):
+                recoverer.recover()
 
 
 class Loop:
@@ -98,9 +128,7 @@ class Loop:
         self._idle_turns = 0
         # Whether hints were asked for, be there any or not.
         self._watching = False
-        # When to look for dead drivers, and when a busy one lists the queues for it.
-        self._recover_at = 0.0
-        self._list_at = self.clock() + _RECOVER_LISTED
+        self._rounds = Rounds(self.queues, self.clock())
 
     # Its life
 
@@ -150,30 +178,12 @@ class Loop:
                 self.limits.leave("recycled", enough)
             if self._time_left is not None and (over := self._time_left.over(time.time())):
                 self.limits.leave(OUT_OF_TIME, over)
-            self._recover(now)
+            self._rounds.look(now)
             for beats in self.breaker.beats:
                 beats.heed(self.crowd)
             self.breaker.look(now)
             self.look_at = now + self._look_every
         self.go = self._may_work() and not self.breaker.stops
-
-    def _recover(self, now: float, *, idle: bool = False) -> None:
-        """Recover what the dead left if it is time; while idle more often, and by the last pass."""
-        if now < self._recover_at - (_RECOVER_BUSY - _RECOVER_IDLE if idle else 0.0):
-            return
-        self._recover_at = now + _RECOVER_BUSY
-        of_few = any(queue.waiting.picker.part < _LISTERS for queue in self.queues)
-        listed = not idle and of_few and now >= self._list_at
-        if listed:
-            self._list_at = now + _RECOVER_LISTED
-        for queue in self.queues:
-            counts, recoverer = queue.waiting.picker.counts, queue.recoverer
-            if idle and counts.claims:
-                recoverer.recover(counts.claims)
-            elif idle and not counts.unfinished:
-                recoverer.forget_ended()
-            elif listed or (not idle and recoverer.newly_dead()):
-                recoverer.recover()
 
     def _look_soon(self) -> None:
         self.look_at = 0.0
@@ -299,7 +309,7 @@ class Loop:
             self.mend()
             return
         self._wake()
-        self._recover(self.clock(), idle=True)
+        self._rounds.look(self.clock(), idle=True)
 
     def _wake(self) -> None:
         for queue in self.queues:
@@ -335,16 +345,7 @@ class Loop:
         self.go = False
         for queue in self.queues:
             queue.waiting.restart()
-            if isinstance(error, FileNotFoundError) and queue.directory.moved():
-                raise NotFound(f"the queue {queue.path} is gone") from error
-        if isinstance(error, PermissionError):
-            where = ", ".join(queue.path for queue in self.queues)
-            raise NotPermitted(
-                f"driving {where}: {error}; mend the permissions, then start it again"
-            ) from error
-        # A directory of ours that was removed by hand is made again by opening everything anew.
-        if not (is_trouble(error) or isinstance(error, FileNotFoundError)):
-            raise error
+        check_passes(self.queues, error)
         self.trouble = str(error)
         self.say("waiting-fs", self.trouble)
 
@@ -367,6 +368,21 @@ class Loop:
         self._idle_turns = 0
         # What is watched may be what was mounted before.
         self._watch_no_more()
+
+
+def check_passes(queues: Sequence[InputQueue], error: OSError) -> None:
+    """Raise what will not pass by itself, of what befell somebody who drives these queues."""
+    for queue in queues:
+        if isinstance(error, FileNotFoundError) and queue.directory.moved():
+            raise NotFound(f"the queue {queue.path} is gone") from error
+    if isinstance(error, PermissionError):
+        where = ", ".join(queue.path for queue in queues)
+        raise NotPermitted(
+            f"driving {where}: {error}; mend the permissions, then start it again"
+        ) from error
+    # A directory of ours that was removed by hand is made again by opening everything anew.
+    if not (is_trouble(error) or isinstance(error, FileNotFoundError)):
+        raise error
 
 
 def is_worth_waking_for(name: str) -> bool:
