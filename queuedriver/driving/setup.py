@@ -102,14 +102,14 @@ class Place:
     """An input as a start finds it: its directories, and who drives it."""
 
     def __init__(self, path: Path, observer: Observer, at_end: contextlib.ExitStack) -> None:
-        self.directory = _open_named(path, at_end)
+        self.directory = open_named(path, at_end)
         self.path = self.directory.path
         with explained(self.path):
             self.private = _part(self.directory, names.PRIVATE, at_end)
             self.roster = Roster(_part(self.private, DRIVERS, at_end), observer)
 
 
-def _open_named(
+def open_named(
     path: Path, at_end: contextlib.ExitStack, role: str = "a queue", *, create: bool = False
 ) -> Directory:
     """Open a directory that somebody has named as this."""
@@ -145,7 +145,7 @@ def opened(
             places = [Place(path, observer, at_end) for path in inputs]
             targets = _open_outputs(outputs, options.publish, at_end, create=True)
             path = options.archive
-            archive = _open_named(path, at_end, "an archive", create=True) if path else None
+            archive = open_named(path, at_end, "an archive", create=True) if path else None
             others = [target.directory for target in targets] + ([archive] if archive else [])
             check_directories([place.directory for place in places] + others)
             rosters = [place.roster for place in places]
@@ -236,7 +236,7 @@ def queue_of(
             if have.outputs or have.archive:
                 check_trusted(directory, private)
             path = have.archive and settings.resolve(directory.path, have.archive)
-            archive = _open_named(path, at_end, "an archive", create=True) if path else None
+            archive = open_named(path, at_end, "an archive", create=True) if path else None
             targets = _mounted_outputs(private, directory.path, have, at_end)
             mint = names.Mint(names.OPERATOR, draw_salt())
             queue = InputQueue(directory, private, targets, have, mint, journal, archive)
@@ -402,7 +402,7 @@ def _open_outputs(
     publication = Publication(settings.check_publish(publish))
     targets = []
     for path in paths:
-        directory = _open_named(path, at_end, "an output", create=create)
+        directory = open_named(path, at_end, "an output", create=create)
         with explained(directory.path, "an output"):
             if create:
                 # Before anybody asks for it: a network file system may remember for a while that it

@@ -90,9 +90,9 @@ class Folder:
         return passed + sum(one.others for one in self._listings.values())
 
     @property
-    def paths(self) -> list[str]:
+    def paths(self) -> tuple[str, ...]:
         """Return the paths of all directories that are looked into."""
-        return [os.path.join(self.directory.path, at) for at in self._listings]
+        return tuple(os.path.join(self.directory.path, at) for at in self._listings)
 
     def look(self, now: float) -> Changes:
         """Look for names that came and went."""

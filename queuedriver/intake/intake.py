@@ -18,6 +18,7 @@ from queuedriver.driving.closing import read_controls
 from queuedriver.driving.counted import FILES
 from queuedriver.driving.live_status import Board, Totals
 from queuedriver.driving.loop import Left
+from queuedriver.driving.setup import open_named
 from queuedriver.driving.signals import ASKING, Signals
 from queuedriver.driving.wake import Waker
 from queuedriver.errors import ConfigError, explained, is_trouble
@@ -68,7 +69,7 @@ class Intake:
         # What could not be noted in the journal, once it has left.
         self.unnoted = ""
         self.watcher: Watcher | None = None
-        self._paths = os.path.abspath(folder), os.path.abspath(queue)
+        self._folder, self._queue = folder, queue
         self._wanted_id = id
         self._drain = drain
         self._board = board
@@ -105,7 +106,7 @@ class Intake:
         with ExitStack() as at_end:
             waker = self._waker(watcher, at_end)
             while self._signals.leaving_at is None:
-                if waker.paths != watcher.directories:
+                if waker.paths != watcher.folder.paths:
                     waker = self._waker(watcher, at_end)
                 waker.arm()
                 due = self._turn(watcher, hinted=waker.hinted)
@@ -148,7 +149,7 @@ class Intake:
 
         at_end.close()
         fd = self._signals.wake_fd
-        waker = Waker(watcher.directories, poll=False, wake_fd=fd, interesting=note, writes=True)
+        waker = Waker(watcher.folder.paths, poll=False, wake_fd=fd, interesting=note, writes=True)
         return at_end.enter_context(closing(waker))
 
     # What it tells
@@ -182,10 +183,8 @@ class Intake:
         """Open everything, register, and put the watcher together."""
         options = self.options
         with ExitStack() as at_end:
-            folder, queue = (
-                at_end.enter_context(_named(path, role))
-                for path, role in zip(self._paths, ("a folder", "a queue"), strict=True)
-            )
+            folder = open_named(self._folder, at_end, "a folder")
+            queue = open_named(self._queue, at_end)
             _check(folder, queue, options)
             home = at_end.enter_context(
                 opened(folder, queue, options, self._wanted_id, self._report)
@@ -228,10 +227,12 @@ def put_together(
     into = Into(queue, copies, journal, durable=options.durable)
     without = {REFUSED, options.archive.partition("/")[0]}
     files = Folder(folder, options.max_depth if options.recursive else 0, frozenset(without))
-    taker: Handover | Ledger = Handover(files, home, into, options)
+    taker: Handover | Ledger
     if options.leaves:
-        ledger = home.directory.subdirectory(LEDGER, create=True)
-        taker = Ledger(files, home, into, at_end.enter_context(ledger))
+        ledger = at_end.enter_context(home.directory.subdirectory(LEDGER, create=True))
+        taker = Ledger(files, home, into, ledger)
+    else:
+        taker = Handover(files, home, into, options)
     return Watcher(
         files,
         examiner,
@@ -240,11 +241,6 @@ def put_together(
         contents=_contents(home, options, at_end),
         blocked=_blocked(queue, options, home.observer),
     )
-
-
-def _named(path: str, role: str) -> Directory:
-    with explained(path, role):
-        return Directory.open(path)
 
 
 def _check(folder: Directory, queue: Directory, options: IntakeOptions) -> None:

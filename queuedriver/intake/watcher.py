@@ -95,7 +95,7 @@ class Watcher:
         self.claims: dict[Claim, Candidate] = {}
         # Paths that are never taken under their names.
         self.filtered: set[str] = set()
-        self._folder = folder
+        self.folder = folder
         self._examiner = examiner
         self._taker = taker
         self._into = into
@@ -153,7 +153,7 @@ class Watcher:
     @property
     def others(self) -> int:
         """Count what is no file, and stays."""
-        return self._folder.others
+        return self.folder.others
 
     # Names
 
@@ -161,14 +161,9 @@ class Watcher:
         """List the names with the next turn: some have come."""
         self._list_at = -math.inf
 
-    @property
-    def directories(self) -> tuple[str, ...]:
-        """Return the paths of the directories that are looked into."""
-        return tuple(self._folder.paths)
-
     def _list(self, now: float) -> None:
         began = time.process_time()
-        changes = self._folder.look(now)
+        changes = self.folder.look(now)
         for path in changes.gone:
             self.files.pop(path, None)
             self.filtered.discard(path)
@@ -207,7 +202,7 @@ class Watcher:
         """Look at a file, and take it when nothing speaks against that."""
         at, name = os.path.split(path)
         try:
-            with self._folder.opened(at) as directory:
+            with self.folder.opened(at) as directory:
                 if isinstance(self._taker, Ledger) and self._stays(self._taker, directory, path):
                     every = max(LONGEST_POLL, len(self.files) / _STAYING_A_SECOND)
                     self._look_at(path, file, now + every)
@@ -277,7 +272,7 @@ class Watcher:
         """Take a copy of a file that is to stay."""
         at, name = os.path.split(path)
         if not why:
-            with self._folder.opened(at) as directory:
+            with self.folder.opened(at) as directory:
                 why = self._contents.why(directory, name, path)
         if why:
             taker.refuse(path, docid, facts, why)

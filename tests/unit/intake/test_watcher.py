@@ -245,7 +245,7 @@ def test_a_full_folder_is_not_opened_file_by_file_while_nothing_changes(
         site.drop(f"{number}.txt")
     intake = site.intake(include=("*.pdf",))
     site.turn(intake)
-    monkeypatch.setattr(intake._folder.directory.__class__, "open_read", None)
+    monkeypatch.setattr(intake.folder.directory.__class__, "open_read", None)
     site.turn(intake, times=5)
     assert intake.files == {}
 
