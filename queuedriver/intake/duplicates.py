@@ -1,17 +1,21 @@
 """Which content entered before: `home/contents/<sha256>`, with the docid in it.
 
 Noted when it is in the queue, so that nothing is lost by a crash in between; two intakes that take
-the same content at the same moment may both let it in.
+the same content at the same moment may both let it in. What entered too long ago is removed.
 """
 
+import math
+import re
 import time
 from contextlib import suppress
 
+from queuedriver.claims.leftovers import SWEEP_EVERY, Leftover, Swept, sweep_row
 from queuedriver.disk.filesystem import Directory, open_fd
 from queuedriver.intake.contents import digest
 
 CONTENTS = "contents"
 _LONGEST = 4096
+_is_sum = re.compile("[0-9a-f]{64}").fullmatch
 
 
 class Contents:
@@ -22,6 +26,16 @@ class Contents:
         self._remember = remember
         # The sums of what is about to enter, each by what tells it from the others.
         self._entering: dict[str, str] = {}
+        self._sweep_at = -math.inf
+
+    def sweep(self, now: float) -> None:
+        """Remove what is not remembered any longer, if that is due; `now` is monotonic."""
+        if self._directory is None or now < self._sweep_at:
+            return
+        self._sweep_at = now + SWEEP_EVERY
+        row = Leftover("content", "", self._remember, _is_sum, lambda *_: False, "remove")
+        with suppress(OSError):
+            sweep_row(Swept(self._directory, self._directory), row)
 
     def why(self, directory: Directory, name: str, one: str) -> str:
         """Return what a file that is about to enter is a duplicate of, in words; "" when of

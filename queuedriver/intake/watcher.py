@@ -307,7 +307,8 @@ class Watcher:
     # Claims
 
     def _recover(self, now: float) -> None:
-        """Take over what intakes that are gone have left."""
+        """Take over what intakes that are gone have left, and remove what nobody needs."""
+        self._contents.sweep(now)
         taker = self._taker
         taker.home.roster.refresh()
         if isinstance(taker, Ledger):

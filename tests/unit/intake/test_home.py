@@ -1,5 +1,7 @@
 """The intakes of one folder, and who of them is there."""
 
+import os
+
 import pytest
 
 from queuedriver.errors import CannotUse
@@ -30,3 +32,10 @@ def test_a_lock_that_cannot_be_held_is_told_with_what_to_do(site: Site) -> None:
     one = Intake(str(site.folder), str(site.queue), IntakeOptions(min_free=0), drain=True)
     with pytest.raises(CannotUse, match="lock cannot be locked: Is a directory; remove it"):
         one.run()
+
+
+def test_a_folder_that_no_registration_could_name_is_refused(site: Site) -> None:
+    folder = os.fsdecode(os.fsencode(site.folder) + b"\xff")
+    os.mkdir(folder)
+    with pytest.raises(CannotUse, match="is not valid UTF-8; rename it"):
+        Intake(folder, str(site.queue), IntakeOptions(min_free=0), drain=True).run()

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import os
 import zipfile
 from typing import Any
 
 import pytest
 
+from queuedriver.claims.leftovers import SWEEP_EVERY
 from queuedriver.intake import watcher
 from queuedriver.intake.telling import waiting
 from tests.intakes import SETTLE, Site
@@ -188,6 +190,19 @@ def test_content_is_known_for_a_while_only(site: Site) -> None:
         site.drop(name)
         site.turn(intake, times=3)
     assert set(site.entered) == {"a", "b"}
+
+
+def test_content_that_is_remembered_no_longer_is_no_file_any_more(site: Site) -> None:
+    intake = site.intake(duplicates="skip", remember=3600.0)
+    for name in ("old", "new"):
+        site.drop(name, name.encode())
+        site.turn(intake, times=3)
+    remembered = site.home / "contents"
+    old, new = (hashlib.sha256(name).hexdigest() for name in (b"old", b"new"))
+    two_hours_ago = (remembered / old).stat().st_mtime - 7200
+    os.utime(remembered / old, (two_hours_ago, two_hours_ago))
+    site.turn(intake, seconds=SWEEP_EVERY, times=2)
+    assert [path.name for path in remembered.iterdir()] == [new]
 
 
 def test_nothing_is_taken_while_the_queue_holds_as_much_as_it_may(site: Site) -> None:
