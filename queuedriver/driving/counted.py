@@ -22,7 +22,8 @@ CAUSES = (
 # What becomes of the files in a folder that an intake has not taken (intake/watcher.py): they wait
 # for anything but a marker, or for their marker or list; are never taken under their name; or have
 # waited for so long that people were told.
-FILES = ("settling", "waiting_marker", "filtered", "stuck")
+FILTERED = "filtered"
+FILES = ("settling", "waiting_marker", FILTERED, "stuck")
 
 
 class Durations(NamedTuple):

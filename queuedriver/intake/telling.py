@@ -5,11 +5,10 @@ from collections import Counter
 from operator import attrgetter
 from typing import NamedTuple
 
-from queuedriver.driving.counted import FILES
+from queuedriver.driving.counted import FILTERED
 from queuedriver.format.units import format_count
 from queuedriver.intake.watcher import STAYS, Watcher
 
-_FILTERED = FILES[2]
 _state_of = attrgetter("state")
 
 
@@ -35,5 +34,5 @@ def waiting(watcher: Watcher) -> Waiting:
     if watcher.others:
         words = format_count(watcher.others, "directory or link", "directories or links")
         parts.append(f"{words} stay")
-    counts[_FILTERED] = len(watcher.filtered)
+    counts[FILTERED] = len(watcher.filtered)
     return Waiting(counts, "; ".join(parts))

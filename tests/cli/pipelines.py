@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from queuedriver.claims.liveness import identify
 from queuedriver.format.records import Identity, encode
@@ -52,6 +53,18 @@ def make(directory: Path, text: str = FILE, *queues: str) -> Path:
     file.write_text(text)
     for queue in queues or ("input", "values", "parse", "out"):
         (directory / "queues" / queue).mkdir(parents=True, exist_ok=True)
+    return file
+
+
+def make_with_intake(directory: Path) -> Path:
+    """A pipeline's file with an intake, and a watchdog that lives and tells of it."""
+    file = make(directory, FILE + '[[intake]]\nname = "scanner"\nfrom = "drops"\n')
+    why = "3 files wait, as a.pdf: empty for 4 s"
+    files = {"settling": 2, "stuck": 1, "filtered": 40}
+    stage = StageReport(name="scanner", wanted=1, min=1, max=1, files=files)
+    said = report()
+    stages = (*said.stages, stage)
+    publish(file, replace(said, stages=stages, drivers=(driver("scanner-1", why=why),)))
     return file
 
 

@@ -44,6 +44,33 @@ def stage(called: Called, name: str) -> Any:
     return next(one for one in called.json["stages"] if one["name"] == name)
 
 
+# An intake
+
+
+def test_an_intake_is_shown_with_the_files_that_wait_in_its_folder(
+    tmp_path: Path, watch: Watch
+) -> None:
+    file = pipelines.make_with_intake(tmp_path)
+    called = watch("status", file)
+    shown = rows(called)
+    assert shown["STAGE"][:2] == ["STATE", "WAITING"]
+    # It has no word for its state.
+    assert shown["scanner"][0] == "3"
+    assert "3 files wait, as a.pdf: empty for 4 s" in " ".join(shown["scanner-1"])
+    told = stage(watch("status", file, "--json"), "scanner")
+    assert (told["waiting"], told["folder"]) == (3, str(tmp_path / "drops"))
+    assert told["outputs"] == ["input"]
+    assert told["waits_for"] == "3 files wait, as a.pdf: empty for 4 s"
+
+
+def test_what_waits_for_an_intake_is_unknown_while_no_watchdog_says(
+    tmp_path: Path, watch: Watch
+) -> None:
+    file = pipelines.make_with_intake(tmp_path)
+    publish(file, report(state="stopped"))
+    assert stage(watch("status", file, "--json"), "scanner")["waiting"] is None
+
+
 # Without a watchdog
 
 

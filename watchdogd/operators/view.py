@@ -15,7 +15,7 @@ import msgspec
 
 from queuedriver.claims.counts import Counts
 from queuedriver.claims.liveness import Observer
-from queuedriver.driving.counted import Counted
+from queuedriver.driving.counted import FILTERED, Counted
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
@@ -23,7 +23,7 @@ from watchdogd.driver_ids import driver_id, short_host
 from watchdogd.helper_messages import Controls
 from watchdogd.operators.forecast import LONG, SHORT, Outlook, outlook
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_controls
-from watchdogd.pipeline.model import Stage
+from watchdogd.pipeline.model import Intake, Stage
 from watchdogd.report import SHARES, DriverReport, StageReport, most
 from watchdogd.stage_words import StageFacts
 
@@ -51,7 +51,12 @@ class SeenDriver(DriverReport, frozen=True, kw_only=True):
 class SeenStage(StageReport, frozen=True, kw_only=True):
     """One stage on all hosts; times in seconds, sizes in bytes, shares of time in milliseconds."""
 
-    # None where its queues do not answer.
+    # The folder that an intake takes from, whose output is the queue that it takes into; and what
+    # files there wait for. Empty of others.
+    folder: str = ""
+    waits_for: str = ""
+    # None where its queues do not answer; of an intake the files in its folder that wait, None
+    # while no watchdog says.
     waiting: int | None = None
     working: int | None = None
     failed: int | None = None
@@ -300,13 +305,16 @@ def _stage(
     ).with_inputs(looks, paused=controls.paused)
     state, why = next(filter(any, told.items()), ("", "")) if chosen.hung else facts.word
     living = sum(1 for one in own if one.pid)
-    numbers = {share: sum(getattr(one, share) for one in own) for share in SHARES}
+    numbers: dict[str, Any] = {share: sum(getattr(one, share) for one in own) for share in SHARES}
     if not chosen.hung:
         numbers |= {key: getattr(counts, key) for key in _COUNTED} | {"working": counts.claimed}
+    files = most(one.files for one in reports)
+    if stage.intake is not None:
+        numbers |= _of_intake(stage.intake, own, files if reports else None)
     return SeenStage(
         name=stage.name,
         inputs=stage.inputs,
-        outputs=stage.outputs,
+        outputs=stage.outputs if stage.intake is None else (stage.intake.queue,),
         state=state,
         why=why,
         done=done,
@@ -325,9 +333,20 @@ def _stage(
         ),
         counted=reduce(Counted.plus, (one.counted for one in reports), Counted()),
         starts=dict(sum((Counter(one.starts) for one in reports), Counter[str]())),
-        files=most(one.files for one in reports),
+        files=files,
         **numbers,
     )
+
+
+def _of_intake(
+    intake: Intake, drivers: Iterable[SeenDriver], files: Mapping[str, int] | None
+) -> dict[str, Any]:
+    """Return what a stage says besides that is an intake."""
+    return {
+        "folder": intake.folder,
+        "waits_for": next((one.why for one in drivers if one.why), ""),
+        "waiting": None if files is None else sum(files.values()) - files.get(FILTERED, 0),
+    }
 
 
 def _outlook(chosen: Chosen, stage: str, waiting: int, rate: float) -> Outlook:

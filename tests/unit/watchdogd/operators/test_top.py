@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import pyte
@@ -12,14 +13,15 @@ import pytest
 from queuedriver.claims.outcomes import cause_key
 from queuedriver.cli.render import Paint, width
 from queuedriver.format.records import Failure
-from tests.cli.pipelines import report
+from tests.cli.pipelines import make_with_intake, report
 from watchdogd.cli import screen
 from watchdogd.cli.operators.navigation import SETTLED, State, Wish, arrange, keys_of, press
 from watchdogd.cli.operators.panes import Detail, Seen, lines, rows_of, unseen
+from watchdogd.cli.pipeline_argument import choose
 from watchdogd.helper_messages import Controls
 from watchdogd.operators.causes import Case, survey_of
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost
-from watchdogd.operators.view import SeenDriver, SeenStage, View
+from watchdogd.operators.view import SeenDriver, SeenStage, View, look
 from watchdogd.pipeline.model import Pipeline
 
 AT = 2_000_000_000.0
@@ -142,6 +144,17 @@ def test_pipeline_in_130_columns() -> None:
         "  out     running        7        4       1          3      4/4         3.3 s  14.1 GB"
         "  clear in 10 min",
     ]
+
+
+def test_an_intake_is_a_row_with_what_waits_and_below_it_what_for(tmp_path: Path) -> None:
+    view = look(choose(str(make_with_intake(tmp_path))))
+    sitting = Sitting(Seen(view))
+    row = next(line for line in sitting.draw(LARGE) if "scanner" in line)
+    assert row.split()[:2] == ["scanner", "3"]
+    sitting.press("end", "enter")
+    drawn = sitting.draw(LARGE)
+    assert drawn[0].startswith("serif > scanner > drivers")
+    assert any("3 files wait, as a.pdf: empty for 4 s" in line for line in drawn)
 
 
 def test_drivers_of_a_stage_in_80_columns() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from tests.cli.pipelines import driver, make, publish, report
+from tests.cli.pipelines import driver, make, make_with_intake, publish, report
 from tests.served import answered, at, chosen_in, discard, facts_of, get, member
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.hosts import Chosen
@@ -298,6 +298,20 @@ def test_curve_covers_the_least_and_the_most_of_each_column() -> None:
 
 def test_printed_leaves_what_is_text() -> None:
     assert pages.printed("läuft\n\tja".encode()) == "läuft\n\tja"
+
+
+def test_an_intake_is_drawn_before_its_queue_and_says_what_it_waits_for(tmp_path: Path) -> None:
+    chosen = choose(str(make_with_intake(tmp_path)))
+    view = facts_of(chosen).pipelines["serif"].full
+    assert view is not None
+    drawing = graph.draw([graph.Node(one.name, one.inputs, one.outputs) for one in view.stages])
+    assert ("scanner", "values", "input") in [one[1:] for one in drawing.arrows]
+    shown = elements("/", chosen).shown
+    why = "3 files wait, as a.pdf: empty for 4 s"
+    assert f"scanner: waits, {why}" in shown
+    shown = elements("/stage?name=scanner", chosen).shown
+    assert why in shown
+    assert f"takes from {tmp_path}/drops, publishes into input" in shown
 
 
 # For scrapers
