@@ -87,14 +87,14 @@ class Ledger:
         self._into.note("submitted", docid, message, final)
         return True
 
-    def refuse(self, path: str, docid: str, facts: Facts, why: str) -> None:
-        """Note why a file does not enter; it is not looked at again as it is."""
+    def leave(self, path: str, docid: str, facts: Facts, event: str, why: str) -> None:
+        """Note that a file is refused, or skipped, and why; it is not looked at again as it is."""
         key, token = key_of(path, facts), self._next()
         entry = Entry(token=token, docid=docid, path=path, at=time.time(), refused=why)
         with suppress(FileExistsError):
             self._ledger.write_first(key, encode(entry), self._into.durable)
             origin = os.path.join(self._folder.directory.path, path)
-            self._into.note("refused", docid, f"{origin}: {why}")
+            self._into.note(event, docid, f"{origin}: {why}")
         self._known.add(key)
 
     def recover(self) -> None:

@@ -31,8 +31,8 @@ def waiting(watcher: Watcher) -> Waiting:
     if (first := next(itertools.chain(claimed, files), None)) is not None:
         words = format_count(counts.total(), "file waits", "files wait")
         parts.append(f"{words}, as {first[0]}: {first[1].waits.why}")
-    if watcher.others:
-        words = format_count(watcher.others, "directory or link", "directories or links")
+    if others := watcher.folder.others:
+        words = format_count(others, "directory or link", "directories or links")
         parts.append(f"{words} stay")
     counts[FILTERED] = len(watcher.filtered)
     return Waiting(counts, "; ".join(parts))

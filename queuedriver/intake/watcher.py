@@ -86,8 +86,8 @@ class Watcher:
         contents: Contents,
         blocked: Callable[[int, int], str],
     ) -> None:
-        # Documents that entered, files that were refused, and those whose content was known.
-        self.taken = self.refused = self.skipped = 0
+        # Documents that entered, and files that were refused.
+        self.taken = self.refused = 0
         # Why nothing is taken from anybody; "" while that is not so.
         self.blocked = ""
         # By path below the folder; and what was claimed and is not in the queue.
@@ -149,11 +149,6 @@ class Watcher:
             ),
             "",
         )
-
-    @property
-    def others(self) -> int:
-        """Count what is no file, and stays."""
-        return self.folder.others
 
     # Names
 
@@ -270,13 +265,15 @@ class Watcher:
 
     def _copy(self, taker: Ledger, path: str, docid: str, facts: Facts, why: str) -> None:
         """Take a copy of a file that is to stay."""
-        at, name = os.path.split(path)
-        if not why:
-            with self.folder.opened(at) as directory:
-                why = self._contents.why(directory, name, path)
         if why:
-            taker.refuse(path, docid, facts, why)
+            taker.leave(path, docid, facts, "refused", why)
             self.refused += 1
+            return
+        at, name = os.path.split(path)
+        with self.folder.opened(at) as directory:
+            twin = self._contents.why(directory, name, path)
+        if twin:
+            taker.leave(path, docid, facts, "skipped", twin)
         elif taker.take(path, docid, facts, ask=self._examiner.leases):
             self.taken += 1
             self._contents.entered(path, docid)
@@ -356,7 +353,6 @@ class Watcher:
             return False
         if self._options.duplicates == "skip":
             taker.skip(claim, why)
-            self.skipped += 1
         else:
             taker.refuse(claim, why)
             self.refused += 1

@@ -1,5 +1,6 @@
 """Taking copies from a folder that stays as it is: each drop once, none half."""
 
+import json
 import os
 
 from queuedriver.intake.folder import facts_of
@@ -96,10 +97,16 @@ def test_what_a_dead_intake_has_not_won_it_can_never_win(site: Site) -> None:
     assert site.entered == {"a": b"whole"}
 
 
-def test_a_duplicate_is_noted_and_stays(site: Site) -> None:
+def test_a_duplicate_is_skipped_and_not_refused(site: Site) -> None:
     intake = site.intake(after="leave", duplicates="skip")
     for name in ("a", "b"):
         site.drop(name)
         site.turn(intake, times=3)
     assert site.entered == {"a": b"whole"}
     assert site.left == ["a", "b"]
+    assert intake.refused == 0
+    intake._into.journal.flush()
+    (journal,) = (site.queue / ".queuedriver/journal").glob("*.jsonl")
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    noted = [(one["event"], one["docid"]) for one in events]
+    assert noted == [("submitted", "a"), ("skipped", "b")]
