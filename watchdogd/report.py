@@ -107,8 +107,9 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     # how often one was started, by how the one before had ended.
     counted: Counted = Counted()
     starts: dict[str, int] = {}
-    # The files in the folder of an intake that it has not taken, by FILES (driving/counted.py).
-    files: dict[str, int] = {}
+    # The files in the folder of an intake that it has not taken, by FILES (driving/counted.py);
+    # None of what is no intake.
+    files: dict[str, int] | None = None
 
 
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,8 +258,12 @@ def _stage(drivers: "StageDrivers") -> StageReport:
         memory=sum(slot.memory for slot in drivers.living) + drivers.templates.shared,
         counted=drivers.counted,
         starts=drivers.starts,
-        files=most(dict(zip(FILES, slot.glimpse.files, strict=True)) for slot in drivers.slots),
+        files=_files(drivers) if drivers.stage.intake is not None else None,
     )
+
+
+def _files(drivers: "StageDrivers") -> dict[str, int]:
+    return most(dict(zip(FILES, slot.glimpse.files, strict=True)) for slot in drivers.slots)
 
 
 def most(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

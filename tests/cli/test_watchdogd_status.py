@@ -63,6 +63,16 @@ def test_an_intake_is_shown_with_the_files_that_wait_in_its_folder(
     assert told["waits_for"] == "3 files wait, as a.pdf: empty for 4 s"
 
 
+def test_an_intake_that_the_file_has_no_more_is_shown_while_it_runs(
+    tmp_path: Path, watch: Watch
+) -> None:
+    file = pipelines.make_with_intake(tmp_path)
+    file.write_text(pipelines.FILE)
+    told = stage(watch("status", file, "--json"), "scanner")
+    assert (told["waiting"], told["folder"]) == (3, "")
+    assert told["files"]["stuck"] == 1
+
+
 def test_what_waits_for_an_intake_is_unknown_while_no_watchdog_says(
     tmp_path: Path, watch: Watch
 ) -> None:

@@ -232,10 +232,8 @@ class PipelineCollector(Collector):
         taken = self._family(
             CounterMetricFamily, "intake_taken", "Files that an intake took.", _HOST
         )
-        stages = self._view.chosen.pipeline.stages
-        intakes = {stage.name for stage in stages if stage.intake is not None}
         for host, stage in self._stages():
-            if stage.name in intakes:
+            if stage.files is not None:
                 where = stage.name, host.report.host
                 for state in FILES:
                     files.add(stage.files.get(state, 0), *where, state)

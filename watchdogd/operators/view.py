@@ -308,9 +308,10 @@ def _stage(
     numbers: dict[str, Any] = {share: sum(getattr(one, share) for one in own) for share in SHARES}
     if not chosen.hung:
         numbers |= {key: getattr(counts, key) for key in _COUNTED} | {"working": counts.claimed}
-    files = most(one.files for one in reports)
-    if stage.intake is not None:
-        numbers |= _of_intake(stage.intake, own, files if reports else None)
+    told_of = [one.files for one in reports if one.files is not None]
+    files = most(told_of) if told_of else None
+    if stage.intake is not None or files is not None:
+        numbers |= _of_intake(stage.intake, own, files)
     return SeenStage(
         name=stage.name,
         inputs=stage.inputs,
@@ -339,11 +340,11 @@ def _stage(
 
 
 def _of_intake(
-    intake: Intake, drivers: Iterable[SeenDriver], files: Mapping[str, int] | None
+    intake: Intake | None, drivers: Iterable[SeenDriver], files: Mapping[str, int] | None
 ) -> dict[str, Any]:
-    """Return what a stage says besides that is an intake."""
+    """Return what a stage says besides that is an intake; the file may have it no more."""
     return {
-        "folder": intake.folder,
+        "folder": intake.folder if intake is not None else "",
         "waits_for": next((one.why for one in drivers if one.why), ""),
         "waiting": None if files is None else sum(files.values()) - files.get(FILTERED, 0),
     }

@@ -554,7 +554,7 @@ _SHAPES = {"paused": "‖", "done": "✓", "quit": "■", "idle": "○"}
 
 def _word(stage: SeenStage) -> str:
     """Return what a stage is called that needs no word of its own."""
-    if stage.folder and stage.waiting and not stage.state:
+    if stage.files is not None and stage.waiting and not stage.state:
         return "waits"
     return stage.state or ("done" if stage.done else "at work" if stage.working else "idle")
 

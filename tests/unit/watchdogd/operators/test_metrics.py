@@ -20,7 +20,6 @@ from queuedriver.claims.counts import Counts
 from queuedriver.driving.counted import BOUNDS, CAUSES, FILES
 from queuedriver.driving.live_status import Counting
 from queuedriver.format.records import Identity
-from queuedriver.intake.options import IntakeOptions
 from tests.watchdogs import a_stage
 from watchdogd.cli.operators.metrics import MONITORING
 from watchdogd.helper_messages import Controls
@@ -29,7 +28,7 @@ from watchdogd.operators.hosts import Chosen, Hosts, SeenHost
 from watchdogd.operators.metrics import STATES, PipelineCollector, exposition
 from watchdogd.operators.oldest import oldest_waiting
 from watchdogd.operators.textfile import TextFile
-from watchdogd.pipeline.model import Intake, Pipeline
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import DriverReport, HostReport, StageReport, Standing
 
 ALERTS = Path(MONITORING) / "alerts.yml"
@@ -111,11 +110,7 @@ def of_an_intake(*names: str) -> looks.View:
     hosts = [host(name) for name in names]
     counted = replace(hosts[0].report.stages[0], files={"stuck": 2, "filtered": 1})
     seen_by = [one._replace(report=replace(one.report, stages=(counted,))) for one in hosts]
-    view = seen(*seen_by)
-    told = Intake(folder="/drops", queue="q0", options=IntakeOptions())
-    stage = replace(a_stage("s0", "", ""), kind="intake", intake=told)
-    chosen = view.chosen._replace(pipeline=replace(view.chosen.pipeline, stages=(stage,)))
-    return replace(view, chosen=chosen)
+    return seen(*seen_by)
 
 
 def samples(view: looks.View, **more: Any) -> list[Sample]:
