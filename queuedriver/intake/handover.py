@@ -23,6 +23,7 @@ import msgspec
 
 from queuedriver.disk.filesystem import Directory, move, open_fd
 from queuedriver.format import names
+from queuedriver.format.records import encodable
 from queuedriver.intake.folder import Folder, facts_of
 from queuedriver.intake.home import Home
 from queuedriver.intake.into import Into
@@ -192,7 +193,7 @@ class Handover:
             if name is not None:
                 origin = self.origin(claim)
                 said = {"file": origin, "why": why, "refused_at": time.time()}
-                report = msgspec.json.format(msgspec.json.encode(said), indent=2)
+                report = msgspec.json.format(msgspec.json.encode(encodable(said)), indent=2)
                 refused.write_aside(f"{name}{names.REPORT}", report)
                 self._into.note("refused", claim.docid, f"{origin}: {why}")
 

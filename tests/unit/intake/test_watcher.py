@@ -165,6 +165,23 @@ def test_a_name_that_cannot_be_a_docid_is_refused(site: Site) -> None:
     }
 
 
+@pytest.mark.parametrize("after", ["move", "leave"])
+def test_a_file_whose_name_is_no_text_is_refused_and_keeps_no_other_from_entering(
+    site: Site, after: str
+) -> None:
+    name = os.fsdecode(b"caf\xe9.pdf")
+    site.drop(name)
+    site.drop("a")
+    intake = site.intake(after=after)
+    site.turn(intake, times=2)
+    assert site.entered == {"a": b"whole"}
+    assert intake.refused == 1
+    if after == "move":
+        report = json.loads((site.folder / f"refused/{name}.report.json").read_bytes())
+        assert report["why"] == "cannot be a docid: it is not valid UTF-8"
+        assert report["file"] == f"{site.folder}/caf\\udce9.pdf"
+
+
 @pytest.mark.parametrize(("duplicates", "left"), [("skip", []), ("set-aside", ["refused/b"])])
 def test_content_that_entered_before_does_not_enter_again(
     site: Site, duplicates: str, left: list[str]
