@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
@@ -37,18 +37,20 @@ class Served(NamedTuple):
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
         return self._ask("POST", path, {**headers, **kind}, urlencode(form))
 
+    def post_of_length(self, path: str, length: int) -> int:
+        """Say that a form of so many bytes comes, and send none; return the status."""
+        return self._ask("POST", path, {"Content-Length": str(length)})[0]
+
     def _ask(
         self, method: str, path: str, headers: Mapping[str, str], body: str | None = None
     ) -> tuple[int, Mapping[str, str], str]:
-        connection = HTTPConnection("localhost")
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(_PATIENCE)
-        connection.sock.connect(self.path)
-        connection.request(method, self.prefix + path, body, dict(headers))
-        answer = connection.getresponse()
-        found = answer.status, dict(answer.headers), answer.read().decode()
-        connection.close()
-        return found
+        with closing(HTTPConnection("localhost")) as connection:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(_PATIENCE)
+            connection.sock.connect(self.path)
+            connection.request(method, self.prefix + path, body, dict(headers))
+            answer = connection.getresponse()
+            return answer.status, dict(answer.headers), answer.read().decode()
 
 
 @contextmanager
