@@ -67,12 +67,16 @@ class Handover:
         """Claim a file of the folder, and remove its marker: a later one of its name has its own.
         None when it is gone."""
         at, name = os.path.split(path)
-        form, then = self._options.done, self._options.done_then
         with self._folder.opened(at) as directory:
             claim = self._claim(directory, name, docid, path)
-            if claim is not None and form is not None and "{" in form and then == "remove":
-                directory.remove(fill(form, name))
+            if claim is not None:
+                self._remove_marker(directory, name)
         return claim
+
+    def _remove_marker(self, directory: Directory, name: str) -> None:
+        form, then = self._options.done, self._options.done_then
+        if form is not None and "{" in form and then == "remove":
+            directory.remove(fill(form, name))
 
     def claim_given_back(self) -> Iterator[Claim]:
         """Claim what was given back."""
@@ -83,7 +87,7 @@ class Handover:
                     yield claim
 
     def _claim(self, source: Directory, name: str, docid: str, path: str) -> Claim | None:
-        claim = Claim(docid, self.home.mint.next(time.time_ns() // 1000), path)
+        claim = Claim(docid, self._next(), path)
         home = self.home.directory
         try:
             os.rename(name, claim.working, src_dir_fd=source.fd, dst_dir_fd=home.fd)
@@ -91,6 +95,9 @@ class Handover:
             # Another intake was faster, or the reply to a rename that happened was lost.
             return claim if home.present(claim.working) else None
         return claim
+
+    def _next(self) -> str:
+        return self.home.mint.next(time.time_ns() // 1000)
 
     # Enter
 
@@ -168,11 +175,7 @@ class Handover:
             return
         where = time.strftime(form)
         with self._folder.directory.subdirectory(where, create=True) as archive:
-            self._put(name, archive, claim)
-
-    def _put(self, name: str, to: Directory, claim: Claim) -> str | None:
-        """Move a file of ours to a directory for people, under the name that it had."""
-        return move(self.home.directory, name, to, os.path.basename(claim.path), claim.token)
+            move(self.home.directory, name, archive, os.path.basename(claim.path), claim.token)
 
     # What does not enter
 
@@ -181,21 +184,35 @@ class Handover:
         self._into.note("skipped", claim.docid, f"{self.origin(claim)}: {why}")
         self._finish(claim, claim.working)
 
+    def refuse_drop(self, path: str, docid: str, why: str) -> None:
+        """Refuse a file of the folder. It is not claimed: whoever recovers a claim knows nothing
+        against it."""
+        at, name = os.path.split(path)
+        with self._folder.opened(at) as directory:
+            if self._refuse(directory, name, Claim(docid, self._next(), path), why):
+                self._remove_marker(directory, name)
+
     def refuse(self, claim: Claim, why: str) -> None:
-        """Move a claimed file to where people find what was refused, with a report."""
+        """Refuse a file that was claimed."""
+        self._refuse(self.home.directory, claim.working, claim, why)
+
+    def _refuse(self, source: Directory, name: str, claim: Claim, why: str) -> bool:
+        """Move a file to where people find what was refused, with a report; return whether it was
+        there."""
         where = self._options.refused
         if where is None:
             refused = self._folder.directory.subdirectory(REFUSED, create=True)
         else:
             refused = Directory.open(where, create=True)
         with refused:
-            name = self._put(claim.working, refused, claim)
-            if name is not None:
+            final = move(source, name, refused, os.path.basename(claim.path), claim.token)
+            if final is not None:
                 origin = self.origin(claim)
                 said = {"file": origin, "why": why, "refused_at": time.time()}
                 report = msgspec.json.format(msgspec.json.encode(encodable(said)), indent=2)
-                refused.write_aside(f"{name}{names.REPORT}", report)
+                refused.write_aside(f"{final}{names.REPORT}", report)
                 self._into.note("refused", claim.docid, f"{origin}: {why}")
+        return final is not None
 
     # Recover
 

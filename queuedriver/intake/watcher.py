@@ -45,8 +45,6 @@ _SHARE = 25
 # A file that waits for so many seconds is looked at this much more seldom.
 _PATIENCE = 10.0
 _RECOVER_EVERY = 5.0
-# In the name of a claim that is to be refused because its own cannot be a docid.
-_NAMELESS = "refused"
 # States of files: those that are told of, and of one that was taken and stays.
 _SETTLING, _WAITING_MARKER, _, _STUCK = FILES
 STAYS = "stays"
@@ -236,7 +234,7 @@ class Watcher:
         """Take a file, or, where it says `why`, refuse it."""
         docid = fill(self._options.docid, os.path.basename(path), path)
         if (reason := names.objection(docid)) is not None:
-            docid, why = _NAMELESS, f"cannot be a docid: {reason}"
+            why = f"cannot be a docid: {reason}"
         try:
             if isinstance(self._taker, Handover):
                 self._claim(self._taker, path, docid, facts, why, now)
@@ -253,15 +251,12 @@ class Watcher:
     def _claim(
         self, taker: Handover, path: str, docid: str, facts: Facts, why: str, now: float
     ) -> None:
-        claim = taker.claim(path, docid)
-        self.files.pop(path, None)
-        if claim is None:
-            return
         if why:
-            taker.refuse(claim, why)
+            taker.refuse_drop(path, docid, why)
             self.refused += 1
-            return
-        self.claims[claim] = Candidate(now, facts)
+        elif (claim := taker.claim(path, docid)) is not None:
+            self.claims[claim] = Candidate(now, facts)
+        self.files.pop(path, None)
 
     def _copy(self, taker: Ledger, path: str, docid: str, facts: Facts, why: str) -> None:
         """Take a copy of a file that is to stay."""

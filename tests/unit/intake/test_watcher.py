@@ -165,6 +165,20 @@ def test_a_name_that_cannot_be_a_docid_is_refused(site: Site) -> None:
     }
 
 
+def test_a_file_that_cannot_be_moved_to_the_refused_ones_stays_and_says_why(site: Site) -> None:
+    no_directory = site.folder.parent / "elsewhere"
+    no_directory.touch()
+    site.drop("a.ready")
+    intake = site.intake(refused=str(no_directory))
+    site.turn(intake, times=3)
+    assert site.entered == {}
+    assert site.left == ["a.ready"]
+    assert site.why(intake, "a.ready") == "cannot be taken: Not a directory"
+    no_directory.unlink()
+    site.turn(intake, times=3)
+    assert {path.name for path in no_directory.iterdir()} == {"a.ready", "a.ready.report.json"}
+
+
 @pytest.mark.parametrize("after", ["move", "leave"])
 def test_a_file_whose_name_is_no_text_is_refused_and_keeps_no_other_from_entering(
     site: Site, after: str
