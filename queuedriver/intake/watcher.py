@@ -128,7 +128,13 @@ class Watcher:
             due, path = heapq.heappop(self._queue)
             file = self.files.get(path)
             if file is not None and file.due == due:
-                self._consider(path, file, now)
+                try:
+                    self._consider(path, file, now)
+                except OSError:
+                    # A full disk, or a mount that is gone: that ends the turn, and not the wait.
+                    # Turns in between are for claims, and for the others.
+                    self._look_at(path, file, now + LONGEST_POLL)
+                    raise
         self._seal(now)
         claims = (one.due for one in self.claims.values())
         files = self._queue[0][0] if self._queue else math.inf

@@ -1,5 +1,6 @@
 """What an intake takes, what it leaves, and what it says of what waits."""
 
+import errno
 import hashlib
 import json
 import os
@@ -163,6 +164,24 @@ def test_a_name_that_cannot_be_a_docid_is_refused(site: Site) -> None:
         "refused/a.ready",
         "refused/" + "x" * 200,
     }
+
+
+@pytest.mark.parametrize("after", ["move", "leave"])
+def test_what_met_a_full_disk_is_taken_when_there_is_room_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    intake = site.intake(after=after)
+    site.drop("a")
+    step = "claim" if after == "move" else "take"
+    with monkeypatch.context() as disk:
+        disk.setattr(intake._taker, step, full)
+        with pytest.raises(OSError, match="No space left"):
+            site.turn(intake)
+    site.turn(intake, times=3)
+    assert site.entered == {"a": b"whole"}
 
 
 def test_a_file_that_cannot_be_moved_to_the_refused_ones_stays_and_says_why(site: Site) -> None:
