@@ -97,7 +97,7 @@ def scale(
 def many_drivers(chosen: Chosen, wanted: Mapping[str, int | None], host: str | None) -> str:
     """Return what is to be asked back where very many drivers are wanted; else nothing."""
     known = [one.report.processors for one in chosen.hosts.meant(host).alive]
-    least = min(filter(None, known), default=processors())
+    least = min(filter(None, known), default=0) or processors()
     many = [
         f"{format_count(number, 'driver')} for {stage}"
         for stage, number in wanted.items()

@@ -1,12 +1,14 @@
 """What happened last to drivers and stages on all hosts, as their watchdogs wrote it down."""
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
 import msgspec
 
 from queuedriver.disk.filesystem import Directory, open_fd
+from queuedriver.errors import is_trouble
 from queuedriver.format.records import decode
 from watchdogd import control
 from watchdogd.events import FILE, Event
@@ -31,8 +33,9 @@ def _ends(chosen: Chosen) -> Iterator[bytes]:
     for host in chosen.hosts.seen:
         if host.here and host.report.local:
             with suppress(OSError), closing(Directory.open(host.report.local)) as directory:
-                yield _end(directory, FILE)
-                local.add(f"{control.host_file(host.report.host)}.jsonl")
+                if end := _end(directory, FILE):
+                    yield end
+                    local.add(f"{control.host_file(host.report.host)}.jsonl")
     path = os.path.join(chosen.pipeline.root, control.CONTROL, control.EVENTS)
     with suppress(FileNotFoundError), closing(Directory.open(path, inside=2)) as copies:
         for name in sorted(copies.names()):
@@ -41,9 +44,18 @@ def _ends(chosen: Chosen) -> Iterator[bytes]:
 
 
 def _end(directory: Directory, name: str) -> bytes:
-    with open_fd(directory.open_read(name)) as fd:
-        size = os.fstat(fd).st_size
-        return os.pread(fd, _MOST, max(0, size - _MOST))
+    """Read the end of a file; nothing of what is no file, or may not be read."""
+    try:
+        fd = directory.open_read(name)
+    except OSError as error:
+        if is_trouble(error):
+            raise
+        return b""
+    with open_fd(fd):
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return b""
+        return os.pread(fd, _MOST, max(0, found.st_size - _MOST))
 
 
 def _decoded(data: bytes) -> Iterator[Event]:

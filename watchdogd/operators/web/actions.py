@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from queuedriver.errors import NotFound
+from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.units import format_count
 from watchdogd.operators import actions, batches
 from watchdogd.operators.batches import Batch
@@ -22,6 +22,9 @@ Words = Mapping[str, Any]
 
 class Action(NamedTuple):
     """Something that may be asked: how it is told, and how it is done; by whom comes last."""
+
+    # What it may be asked of: words that it would not heed would have it do more than they say.
+    of: frozenset[str]
 
     # For people: "pause parse".
     words: Callable[[Words], str]
@@ -41,16 +44,15 @@ def _number(words: Words) -> str:
     return "as many drivers as the file says" if number is None else format_count(number, "driver")
 
 
-def _stages(chosen: Chosen, words: Words) -> list[Stage]:
+def stages_of(chosen: Chosen, name: str | None) -> list[Stage]:
     """Return the stage that is named, looked up in the pipeline; none where none is."""
-    name = words.get("stage")
     if name and chosen.pipeline.stage(name) is None:
         raise NotFound(f"no stage {name!r} in this pipeline")
     return [one for one in chosen.pipeline.stages if one.name == name]
 
 
 def _scale(chosen: Chosen, words: Words, who: str) -> None:
-    (stage,) = _stages(chosen, words)
+    (stage,) = stages_of(chosen, words.get("stage"))
     wanted = {stage.name: words.get("number")}
     actions.scale(chosen, wanted, words.get("host") or None, who)
 
@@ -63,23 +65,43 @@ def _restart(chosen: Chosen, words: Words, who: str) -> None:
 
 ACTIONS: Mapping[str, Action] = {
     "pause": Action(
+        frozenset({"stage"}),
         lambda words: f"pause {_about(words)}",
-        lambda chosen, words, who: actions.pause(chosen, _stages(chosen, words), who),
+        lambda chosen, words, who: actions.pause(
+            chosen, stages_of(chosen, words.get("stage")), who
+        ),
     ),
     "resume": Action(
+        frozenset({"stage"}),
         lambda words: f"resume {_about(words)}",
-        lambda chosen, words, who: actions.resume(chosen, _stages(chosen, words), who),
+        lambda chosen, words, who: actions.resume(
+            chosen, stages_of(chosen, words.get("stage")), who
+        ),
     ),
     "scale": Action(
-        lambda words: f"scale {_about(words)} to {_number(words)}{_where(words)}", _scale
+        frozenset({"stage", "host", "number"}),
+        lambda words: f"scale {_about(words)} to {_number(words)}{_where(words)}",
+        _scale,
     ),
-    "restart": Action(lambda words: f"restart {_about(words)}{_where(words)}", _restart),
+    "restart": Action(
+        frozenset({"stage", "driver", "host"}),
+        lambda words: f"restart {_about(words)}{_where(words)}",
+        _restart,
+    ),
 }
 
 
-def check(view: View, words: Words) -> None:
-    """Look up what the words name among what there is; NotFound for what is not."""
-    if words.get("do") == "scale" and not words.get("stage"):
+def action_of(view: View, words: Words) -> Action:
+    """Return what is to be done, with what the words name looked up among what there is; NotFound
+    for what is not, BadArgument for what has nothing to do with it."""
+    do = words.get("do", "")
+    action = ACTIONS.get(do)
+    if action is None:
+        raise NotFound("there is no such action")
+    for word in ("stage", "driver", "host", "number"):
+        if words.get(word) not in ("", None) and word not in action.of:
+            raise BadArgument(f"{do} takes no {word}")
+    if do == "scale" and not words.get("stage"):
         raise NotFound("which stage is to be scaled?")
     known = {
         "stage": {one.name for one in view.stages},
@@ -90,6 +112,15 @@ def check(view: View, words: Words) -> None:
         name = words.get(kind)
         if name and name not in names:
             raise NotFound(f"no {kind} {name!r} in this pipeline")
+    return action
+
+
+def very_many(view: View, words: Words) -> str:
+    """Return what is to be asked back besides, where very many drivers are wanted; else nothing."""
+    host = words.get("host") or None
+    if words["do"] != "scale" or not view.chosen.hosts.meant(host).alive:
+        return ""
+    return actions.many_drivers(view.chosen, {words["stage"]: words.get("number")}, host)
 
 
 # In the process that looks
@@ -104,7 +135,7 @@ def prepare(
     chosen: Chosen, who: str, stage: str, cause: str, text: str, group: str, docid: str
 ) -> Batch:
     """List the discarded documents that are meant, to be tried again; NotFound for none."""
-    found = survey(chosen.pipeline, _stages(chosen, {"stage": stage}), cause=cause, text=text)
+    found = survey(chosen.pipeline, stages_of(chosen, stage), cause=cause, text=text)
     cases = [one for one in found.cases if group in ("", one.key) and docid in ("", one.docid)]
     if not cases:
         raise NotFound("none of these documents is discarded any more")

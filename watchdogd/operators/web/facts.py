@@ -93,7 +93,8 @@ class Facts(NamedTuple):
     nonce: str
     # When wrong tokens came, in the same seconds as now.
     wrong_at: tuple[float, ...] = ()
-    # Documents that were listed to be tried again, and wait for a yes; by the id of the batch.
-    pending: Mapping[str, Batch] = {}
+    # Documents that were listed to be tried again, and wait for a yes; by the pipeline and the id
+    # of the batch.
+    pending: Mapping[tuple[str, str], Batch] = {}
     # What the question brought that an earlier answer to this request asked.
     answer: Answer | None = None

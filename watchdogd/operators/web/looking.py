@@ -69,8 +69,7 @@ def _look(chosen: Chosen, observer: Observer) -> Seen:
 
 
 def _survey(chosen: Chosen, stage: str, cause: str, text: str) -> Survey:
-    stages = [one for one in chosen.pipeline.stages if one.name == stage]
-    return survey(chosen.pipeline, stages, cause=cause, text=text)
+    return survey(chosen.pipeline, actions.stages_of(chosen, stage), cause=cause, text=text)
 
 
 def _batch(chosen: Chosen, id: str) -> tuple[Batch, Outcome]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import jinja2
+import msgspec
 
 from queuedriver.errors import NotFound
 from queuedriver.format.event import describe as describe_step
@@ -29,7 +30,7 @@ from watchdogd.operators.route import Route as Way
 from watchdogd.operators.sentences import loudness, wanted_words
 from watchdogd.operators.textfile import NOT_INSTALLED
 from watchdogd.operators.view import SeenDriver, SeenStage, View
-from watchdogd.operators.web.actions import ACTIONS, Action, check
+from watchdogd.operators.web.actions import action_of, very_many
 from watchdogd.operators.web.facts import OLD, Facts, Past, Question, Seen, Site, Snapshot
 from watchdogd.operators.web.graph import Curve, Node, curve, draw
 from watchdogd.operators.web.security import Session
@@ -115,8 +116,8 @@ class Page(NamedTuple):
     kind: str = ""
     # Where to go instead.
     to: str = ""
-    # Documents that wait for a yes.
-    pending: Batch | None = None
+    # Documents that wait for a yes, with their pipeline.
+    pending: tuple[str, Batch] | None = None
 
 
 # Each page
@@ -225,11 +226,13 @@ def discarded(visit: Visit, found: Survey) -> Page:
     asked = {one: visit.words.get(one, "") for one in ("stage", "cause", "text", "group")}
     more: dict[str, Any] = {
         "survey": found,
+        "groups": found.groups[:_MOST_ROWS],
         "group": group,
         "cases": cases[:_MOST_ROWS],
         "asked": asked,
     }
-    more |= {"stages": visit.view.stages, "causes": sorted({one.cause for one in found.groups})}
+    causes = sorted({one.cause for one in found.groups})[:_MOST_ROWS]
+    more |= {"stages": visit.view.stages, "causes": causes}
     document = {"words": found.words, "groups": found.groups, "documents": cases}
     return _page(visit, "discarded.html", {**more, "count": len(cases)}, document)
 
@@ -262,28 +265,20 @@ def batch(visit: Visit, found: tuple[Batch, Outcome]) -> Page:
 
 def ask(visit: Visit, _: object) -> Page:
     """Say what would be done, and ask back."""
-    action = _action(visit)
+    action = action_of(visit.view, visit.words)
     words = {key: said for key, said in visit.words.items() if said not in ("", None)}
     if "number" in visit.words and visit.words["number"] is None:
         words["number"] = "auto"
-    context = {"what": action.words(visit.words), "words": words}
+    many = very_many(visit.view, visit.words)
+    context = {"what": action.words(visit.words), "words": words, "many": many}
     return _page(visit, "ask.html", context, {})
 
 
 def do_question(visit: Visit) -> Question:
     """Ask that it be done."""
-    _action(visit)
+    action_of(visit.view, visit.words)
     said = {key: value for key, value in visit.words.items() if key not in ("do", "p")}
     return visit.question("act", do=visit.words["do"], words=said, who=visit.peer)
-
-
-def _action(visit: Visit) -> Action:
-    """Return what is to be done, with what it names looked up among what there is."""
-    action = ACTIONS.get(visit.words.get("do", ""))
-    if action is None:
-        raise NotFound("there is no such action")
-    check(visit.view, visit.words)
-    return action
 
 
 def done(visit: Visit, _: object) -> Page:
@@ -307,7 +302,7 @@ def prepare_question(visit: Visit) -> Question:
 def ask_retry(visit: Visit, found: Batch) -> Page:
     """Show which documents would be tried again, and ask back; of many their number, too."""
     page = _page(visit, "retry.html", {"batch": found, "asks": _asks(found), "wrong": False}, {})
-    return page._replace(pending=found)
+    return page._replace(pending=(visit.name, found))
 
 
 def _asks(batch: Batch) -> bool:
@@ -319,11 +314,12 @@ def put_back_question(visit: Visit) -> Question | None:
     found = _pending(visit)
     if _asks(found) and visit.words.get("count") != len(found.documents):
         return None
-    return visit.question("put_back", batch=found)
+    # Whoever says yes did it, not who listed them.
+    return visit.question("put_back", batch=msgspec.structs.replace(found, who=visit.peer))
 
 
 def _pending(visit: Visit) -> Batch:
-    found = visit.facts.pending.get(visit.words.get("id", ""))
+    found = visit.facts.pending.get((visit.name, visit.words.get("id", "")))
     if found is None:
         raise NotFound("these documents were listed too long ago; list them anew")
     return found
@@ -445,6 +441,7 @@ def _about(visit: Visit) -> dict[str, Any]:
     latest = snapshot.seen.view
     return {
         "view": visit.view,
+        "served": visit.name,
         "bars": list(_bars(visit, snapshot, latest)),
         "sentences": snapshot.seen.words,
         "standings": snapshot.seen.standings,

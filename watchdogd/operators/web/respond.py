@@ -53,8 +53,8 @@ class Response(NamedTuple):
     question: Question | None = None
     # A token came that is none of ours.
     wrong_token: bool = False
-    # Documents that wait for a yes.
-    pending: Batch | None = None
+    # Documents that wait for a yes, with their pipeline.
+    pending: tuple[str, Batch] | None = None
 
 
 class Route(NamedTuple):

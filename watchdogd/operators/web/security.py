@@ -8,7 +8,6 @@ because of where a request comes from. docs/security.rst says whom each rule kee
 import hmac
 import re
 from collections.abc import Mapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 
 from watchdogd.operators.web.facts import Keys, Site
@@ -97,16 +96,23 @@ def session_of(headers: Mapping[str, str], keys: Keys) -> Session:
     if scheme.lower() == "bearer":
         # No form can send it.
         return Session(role_of(token.strip(), keys))
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return Session()
-    role, _, rest = (found.value if found else "").partition(".")
+    # All that is open on this host sets cookies, some that no standard allows, and maybe of this
+    # name: none of them may hide ours. SimpleCookie gives up at the first.
+    for one in headers.get("cookie", "").split(";"):
+        name, _, said = one.strip().partition("=")
+        if name == COOKIE and (session := _session(said, keys)).role:
+            return session
+    return Session()
+
+
+def _session(said: str, keys: Keys) -> Session:
+    """Return the session that a cookie opens; one without a role for a cookie that is not ours."""
+    role, _, rest = said.partition(".")
     nonce = rest.partition(".")[0]
-    if found is None or role not in Keys._fields:
+    if role not in Keys._fields:
         return Session()
     right = cookie(role, keys, nonce).encode()
-    if not hmac.compare_digest(found.value.encode(errors="backslashreplace"), right):
+    if not hmac.compare_digest(said.encode(errors="backslashreplace"), right):
         return Session()
     return Session(role, nonce, _made(getattr(keys, role), f"form {nonce}"))
 

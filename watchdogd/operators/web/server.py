@@ -9,11 +9,13 @@ import logging
 import os
 import pwd
 import socket
+import stat
 import struct
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -49,8 +51,8 @@ class Served:
         self._site = site
         self._lookers = lookers
         self._wrong_at: deque[float] = deque(maxlen=_MOST_WRONG)
-        # What was listed to be tried again, the latest.
-        self._pending: dict[str, Batch] = {}
+        # What was listed to be tried again, the latest; by the pipeline and the id of the batch.
+        self._pending: dict[tuple[str, str], Batch] = {}
 
     def __call__(
         self, environ: Mapping[str, Any], start_response: Callable[..., object]
@@ -79,7 +81,8 @@ class Served:
         if response.wrong_token:
             self._wrong_at.append(now)
         if response.pending is not None:
-            self._pending[response.pending.id] = response.pending
+            name, batch = response.pending
+            self._pending[name, batch.id] = batch
             for old in list(self._pending)[:-_MOST_PENDING]:
                 self._pending.pop(old, None)
         return response
@@ -133,7 +136,10 @@ def _user(uid: int) -> str:
 
 def listen_at(path: str) -> socket.socket:
     """Return a socket in the file system that only its owner can connect to. One that nobody
-    listens at any more is replaced; FileExistsError where somebody does."""
+    listens at any more is replaced; FileExistsError where somebody does, or it is no socket."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise FileExistsError(f"{path} is there, and no socket; name another")
     with socket.socket(socket.AF_UNIX) as other:
         if not other.connect_ex(path):
             raise FileExistsError(f"somebody serves at {path} already")

@@ -114,6 +114,9 @@ def test_scale_and_restart_are_asked_back_and_done_on_the_host_that_was_named(
         *("do=pause&stage=nothing", "do=restart&driver=../../x", "do=scale&stage=parse&host=evil"),
         *("do=remove&stage=parse", "do=__class__", "do=scale&stage=parse&number=-1", "do="),
         *("do=scale&stage=parse&number=99999", "do=scale"),
+        # Nothing wider than it says is done: a driver is not paused, but all would be.
+        *("do=pause&driver=parse-1", "do=pause&stage=parse&host=rose", "do=resume&driver=parse-1"),
+        "do=scale&stage=parse&driver=parse-1&number=1",
     ],
 )
 def test_nothing_is_done_to_what_there_is_not(words: str, chosen: Chosen, facts: Facts) -> None:
@@ -128,7 +131,8 @@ def test_nothing_is_done_to_what_there_is_not(words: str, chosen: Chosen, facts:
 def shown(answer: Response, facts: Facts) -> tuple[str, Facts]:
     """The batch of a page that asks back, and the facts with it."""
     assert answer.pending is not None
-    return answer.pending.id, facts._replace(pending={answer.pending.id: answer.pending})
+    name, batch = answer.pending
+    return batch.id, facts._replace(pending={(name, batch.id): batch})
 
 
 def test_group_is_tried_again_as_it_was_shown_and_what_comes_later_is_not(
@@ -181,3 +185,28 @@ def test_one_document_is_tried_again_from_its_own_page(chosen: Chosen, facts: Fa
 
 def test_what_was_never_shown_is_not_put_back(chosen: Chosen, facts: Facts) -> None:
     assert answered(post("/put-back?id=20310501-140000-abcd"), facts, chosen).status == 404
+
+
+def test_documents_are_put_back_where_they_were_listed_by_whoever_says_yes(
+    tmp_path: Path,
+) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    one, other = chosen_in(tmp_path / "one"), chosen_in(tmp_path / "other")
+    facts = facts_of(one, acts=True)
+    facts = facts._replace(pipelines=dict.fromkeys(("one", "other"), facts.pipelines["serif"]))
+    for chosen in (one, other):
+        discard(chosen, "bad-1", "ValueError: bad")
+    id, later = shown(answered(post("/retry?p=one"), facts, one), facts)
+    assert answered(post(f"/put-back?p=other&id={id}"), later, other).status == 404
+    assert not list(Path(other.pipeline.path("values")).glob("*.ready"))
+    lily = post(f"/put-back?p=one&id={id}")._replace(peer="user 1001 (lily)")
+    assert answered(lily, later, one).status == 303
+    assert asked(one)[0] == ("user 1001 (lily)", "retry 'bad-1': all that was discarded")
+
+
+def test_very_many_drivers_are_asked_back_as_such(chosen: Chosen, facts: Facts) -> None:
+    few = answered(post("/ask?do=scale&stage=parse&number=4"), facts, chosen)
+    many = answered(post("/ask?do=scale&stage=parse&number=9000"), facts, chosen)
+    assert b"where a host has" not in few.body
+    assert b"start 9,000 drivers for parse, where a host has" in many.body

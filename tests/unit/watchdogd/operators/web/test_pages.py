@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("jinja2")
 
 from tests.cli.pipelines import driver, make, make_with_intake, publish, report
-from tests.served import answered, at, chosen_in, discard, facts_of, get, member
+from tests.served import answered, at, chosen_in, discard, facts_of, get, member, post
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import WINDOW
@@ -340,3 +340,45 @@ def test_scraper_with_a_token_is_told_of_all_hosts_and_one_without_nothing(tmp_p
     assert b"queuedriver_" not in stranger.body
     bearer = {"host": "localhost:8000", "authorization": f"Bearer {facts.site.keys.read}"}
     assert b"queuedriver_watchdog_up{" in answered(get("/metrics", bearer), facts, chosen).body
+
+
+def test_what_is_no_file_among_the_events_hides_none_of_the_others(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    facts = facts_of(chosen, acts=True)
+    answered(post("/do?do=pause&stage=parse"), facts, chosen)
+    events = Path(chosen.pipeline.root, ".watchdogd", "events")
+    (events / "a.jsonl").mkdir()
+    os.mkfifo(events / "b.jsonl")
+    (events / "c.jsonl").symlink_to("/etc/passwd")
+    page = answered(get("/events"), facts, chosen)
+    assert page.status == 200
+    assert b"pause parse" in page.body
+
+
+def test_page_of_thousands_of_groups_shows_some_and_says_how_many_more(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    facts = facts_of(chosen)
+    for number in range(503):
+        discard(chosen, f"bad-{number}", f"Error{'x' * number}: bad")
+    page = answered(get("/discarded"), facts, chosen).body.decode()
+    assert page.count("/discarded?group=") == 500
+    assert "and 3 more groups" in page
+
+
+def test_form_on_the_page_of_the_second_of_two_of_one_name_asks_that_one(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    facts = facts_of(chosen)
+    seen = facts.pipelines["serif"]
+    facts = facts._replace(pipelines={"serif": seen, "serif 2": seen})
+    for path in ("/?p=serif%202", "/discarded?p=serif%202"):
+        page = answered(get(path), facts, chosen).body.decode()
+        assert 'name="p" value="serif 2"' in page
+        assert 'name="p" value="serif"' not in page
+
+
+def test_stage_that_there_is_not_is_not_all_of_them(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    discard(chosen, "bad-1", "ValueError: bad")
+    facts = facts_of(chosen)
+    assert answered(get("/discarded?stage=parse"), facts, chosen).status == 200
+    assert answered(get("/discarded?stage=nothing"), facts, chosen).status == 404

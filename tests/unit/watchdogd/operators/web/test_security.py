@@ -199,6 +199,28 @@ def test_session_cannot_be_made_up(cookie: str, facts: Facts) -> None:
     assert b"serif" not in respond(get("/", headers), facts, at(facts)).body
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        *(
+            'a={"x": 1}; {}',
+            "path=/; {}",
+            "a b; {}; expires",
+            'x=a"b c; {}',
+            "\xfc=1;{}",
+            "{}; x[0]",
+        ),
+        # Somebody else's of the same name.
+        *("queuedriver=act.0.0; {}", "{}; queuedriver=act.0.0"),
+    ],
+)
+def test_cookies_of_whatever_else_is_open_on_this_host_throw_nobody_out(
+    others: str, facts: Facts
+) -> None:
+    cookie = others.replace("{}", member()["cookie"])
+    assert respond(get("/index.json", {**LOCAL, "cookie": cookie}), facts, at(facts)).status == 200
+
+
 def test_ten_wrong_tokens_in_a_minute_shut_the_door_and_nobody_is_thrown_out(
     facts: Facts,
 ) -> None:

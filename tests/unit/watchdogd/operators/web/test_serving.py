@@ -203,3 +203,13 @@ def test_second_server_does_not_take_the_socket_of_the_first(tmp_path: Path) -> 
             listen_at(path)
     with listen_at(path):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_file_that_is_no_socket_is_neither_replaced_nor_removed(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    for path in (notes, tmp_path):
+        with pytest.raises(FileExistsError, match="no socket"):
+            listen_at(str(path))
+    assert notes.read_text() == "mine"
+    assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
