@@ -322,6 +322,8 @@ class Watcher:
         for claim, one in list(self.claims.items()):
             if isinstance(taker, Ledger) or one.due > now:
                 continue
+            # When trouble ends the turn here; the others come first then.
+            one.due = now + LONGEST_POLL
             try:
                 home = taker.home.directory
                 examined = self._examiner.of_claim(home, claim.working, one.known, one.past, now)

@@ -1,5 +1,6 @@
 """What an intake takes, what it leaves, and what it says of what waits."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from queuedriver.claims.leftovers import SWEEP_EVERY
+from queuedriver.disk.filesystem import Directory
 from queuedriver.intake import watcher
 from queuedriver.intake.telling import waiting
 from tests.intakes import SETTLE, Site
@@ -182,6 +184,27 @@ def test_what_met_a_full_disk_is_taken_when_there_is_room_again(
             site.turn(intake)
     site.turn(intake, times=3)
     assert site.entered == {"a": b"whole"}
+
+
+def test_a_claim_that_cannot_be_read_keeps_no_other_from_entering(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intake = site.intake()
+    of_claim = intake._examiner.of_claim
+
+    def torn(home: Directory, name: str, *known: Any) -> Any:
+        if name.startswith("a."):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return of_claim(home, name, *known)
+
+    monkeypatch.setattr(intake._examiner, "of_claim", torn)
+    for name in "ab":
+        site.drop(name)
+    for _ in range(40):
+        with contextlib.suppress(OSError):
+            intake.turn(site.now)
+        site.now += 1.0
+    assert site.entered == {"b": b"whole"}
 
 
 def test_a_file_that_cannot_be_moved_to_the_refused_ones_stays_and_says_why(site: Site) -> None:
