@@ -22,7 +22,7 @@ from queuedriver.claims.liveness import Observer, identify
 from queuedriver.format.records import encode
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.web import looking, security
-from watchdogd.operators.web.facts import Answer, Facts, Keys, Past, Question, Site, Snapshot
+from watchdogd.operators.web.page_inputs import Answer, Facts, Keys, Past, Question, Site, Snapshot
 from watchdogd.operators.web.respond import Request, respond
 from watchdogd.report import DriverReport, HostReport, StageReport
 

@@ -11,7 +11,7 @@ from tests.cli.pipelines import driver, make, publish, report
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.web import looking, security
-from watchdogd.operators.web.facts import Answer, Facts, Keys, Question, Site, Snapshot
+from watchdogd.operators.web.page_inputs import Answer, Facts, Keys, Question, Site, Snapshot
 from watchdogd.operators.web.respond import Request, Response, respond
 
 KEYS = Keys("r" * 32, "a" * 32)

@@ -15,7 +15,7 @@ from queuedriver.format.units import visible
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.hosts import Chosen
-from watchdogd.operators.web.facts import Keys, Site
+from watchdogd.operators.web.page_inputs import Keys, Site
 from watchdogd.operators.web.security import prefix_of
 from watchdogd.operators.web.snapshot import Looker
 from watchdogd.operators.web.tokens import read_keys

@@ -5,7 +5,7 @@ respond     from a request and facts to an answer: the table of addresses; pure
 security    who may ask, by which name, and from where; what each answer says to browsers; pure
 pages       what is on each page, for people and for programs; pure
 graph       a pipeline drawn: boxes, arrows, curves; pure
-facts       what pages are drawn from
+page_inputs what pages are drawn from
 tokens      what whoever comes in must bring
 snapshot    the one process that looks at a pipeline, however many watch
 looking     what that process does

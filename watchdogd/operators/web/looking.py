@@ -24,7 +24,7 @@ from watchdogd.operators.route import follow
 from watchdogd.operators.sentences import sentences_of, standing_line
 from watchdogd.operators.view import look
 from watchdogd.operators.web import actions
-from watchdogd.operators.web.facts import Answer, Past, Question, Seen
+from watchdogd.operators.web.page_inputs import Answer, Past, Question, Seen
 
 _DAY = 86_400.0
 

@@ -31,8 +31,8 @@ from watchdogd.operators.sentences import loudness, wanted_words
 from watchdogd.operators.textfile import NOT_INSTALLED
 from watchdogd.operators.view import SeenDriver, SeenStage, View
 from watchdogd.operators.web.actions import action_of, very_many
-from watchdogd.operators.web.facts import OLD, Facts, Past, Question, Seen, Site, Snapshot
 from watchdogd.operators.web.graph import Curve, Node, curve, draw
+from watchdogd.operators.web.page_inputs import OLD, Facts, Past, Question, Seen, Site, Snapshot
 from watchdogd.operators.web.security import Session
 
 # Of a report or a log so much is shown, in characters.

@@ -15,7 +15,7 @@ from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.records import json_text
 from watchdogd.operators.batches import Batch
 from watchdogd.operators.web import pages, security
-from watchdogd.operators.web.facts import Answer, Facts, Question
+from watchdogd.operators.web.page_inputs import Answer, Facts, Question
 from watchdogd.operators.web.pages import NotYet, Page, Visit
 from watchdogd.operators.web.security import Session
 

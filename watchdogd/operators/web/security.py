@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from watchdogd.operators.web.facts import Keys, Site
+from watchdogd.operators.web.page_inputs import Keys, Site
 
 COOKIE = "queuedriver"
 # Of digits that are made of a key.

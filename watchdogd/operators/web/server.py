@@ -25,7 +25,7 @@ from waitress.task import ErrorTask, ThreadedTaskDispatcher
 
 from watchdogd.operators.batches import Batch
 from watchdogd.operators.web import security
-from watchdogd.operators.web.facts import Facts, Site
+from watchdogd.operators.web.page_inputs import Facts, Site
 from watchdogd.operators.web.respond import MOST_BODY, Request, Response, respond
 from watchdogd.operators.web.snapshot import Looker
 
@@ -119,12 +119,22 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     """One connection; on a socket of this host the system says whose it is."""
 
     error_task_class = _Refusal
+    # In seconds since the epoch: it is closed when that is too long ago.
+    last_activity: float
 
     def __init__(self, server: Any, sock: socket.socket, addr: Any, *rest: Any, map: Any) -> None:
         if sock.family == socket.AF_UNIX:
             found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             addr = (f"user {_user(_CREDENTIALS.unpack(found)[1])}", None)
         super().__init__(server, sock, addr, *rest, map=map)
+
+    def handle_read(self) -> None:
+        """Read what came; only a new request is a sign of life, else a byte now and then would hold
+        a connection for ever, and there are so many for all."""
+        before, alive_at = self.request, self.last_activity
+        super().handle_read()
+        if before is not None and self.request is before:
+            self.last_activity = alive_at
 
 
 def _user(uid: int) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from watchdogd.operators.web.facts import Answer, Question, Snapshot
+from watchdogd.operators.web.page_inputs import Answer, Question, Snapshot
 
 # Seconds between two looks: at least this, and so long that looking takes a twentieth of the time.
 _EVERY = 1.0

@@ -6,7 +6,7 @@ import stat
 
 from queuedriver.disk.filesystem import open_fd
 from queuedriver.errors import BadArgument, NotPermitted
-from watchdogd.operators.web.facts import Keys
+from watchdogd.operators.web.page_inputs import Keys
 
 _BYTES = 16
 # A file of two tokens is shorter.

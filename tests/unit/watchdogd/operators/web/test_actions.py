@@ -10,7 +10,7 @@ pytest.importorskip("jinja2")
 from tests.served import answered, at, chosen_in, discard, facts_of, get, located, member, post
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.recent_events import recent_events
-from watchdogd.operators.web.facts import Facts
+from watchdogd.operators.web.page_inputs import Facts
 from watchdogd.operators.web.respond import ROUTES, Response, respond
 
 FORMS = sorted(path for path, route in ROUTES.items() if route.method == "POST")

@@ -22,7 +22,7 @@ from tests.served import (
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.web import respond as respond_module
 from watchdogd.operators.web import security
-from watchdogd.operators.web.facts import Facts
+from watchdogd.operators.web.page_inputs import Facts
 from watchdogd.operators.web.respond import Request, Response, respond
 
 ADDRESSES = sorted(respond_module.ROUTES)

@@ -10,17 +10,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("jinja2")
 pytest.importorskip("waitress")
 
+from waitress.adjustments import Adjustments
+
 from queuedriver.errors import BadArgument, NotPermitted
 from tests.cli.pipelines import call, make, publish, report
 from tests.pages import served
 from tests.waiting import is_alive, until
-from watchdogd.operators.web.facts import Question
+from watchdogd.operators.web import server
+from watchdogd.operators.web.page_inputs import Question
 from watchdogd.operators.web.server import listen_at
 from watchdogd.operators.web.snapshot import Looker
 from watchdogd.operators.web.tokens import read_keys
@@ -164,6 +168,25 @@ def test_who_asks_what_hangs_has_an_answer_all_the_same() -> None:
 def test_process_that_ends_is_noticed_at_once() -> None:
     with looker(sys.executable, "-c", "") as one:
         assert one.ask(Question("serif", "events")).status == 503
+
+
+def test_request_that_comes_byte_by_byte_has_no_more_time_than_another() -> None:
+    ours, theirs = socket.socketpair()
+    tasks: list[object] = []
+    served = SimpleNamespace(active_channels={}, add_task=tasks.append)
+    with ours, theirs:
+        channel = server._Channel(served, theirs, ("", None), Adjustments(), map={})
+        ours.send(b"G")
+        channel.handle_read()
+        channel.last_activity = 1.0
+        for byte in b"ET / HTTP/1.1\r\nHost: localhost\r\n\r":
+            ours.send(bytes([byte]))
+            channel.handle_read()
+            assert channel.last_activity == 1.0
+        ours.send(b"\n")
+        channel.handle_read()
+        assert tasks == [channel]
+        assert channel.last_activity > 1.0
 
 
 # Tokens
