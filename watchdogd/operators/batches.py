@@ -97,10 +97,15 @@ class Outcome(msgspec.Struct, frozen=True):
         return {fate: counted[fate] for fate in FATES}
 
     @property
+    def told(self) -> dict[Fate, int]:
+        """Return the counts that people are told: what nobody met only where it matters."""
+        counts = enumerate(self.counts.items())
+        return {fate: n for index, (fate, n) in counts if n or index < _ALWAYS}
+
+    @property
     def words(self) -> str:
         """Return the counts in a line."""
-        told = enumerate(self.counts.items())
-        return ", ".join(f"{n:,} {fate}" for index, (fate, n) in told if n or index < _ALWAYS)
+        return ", ".join(f"{n:,} {fate}" for fate, n in self.told.items())
 
 
 # Form one

@@ -25,7 +25,7 @@ from queuedriver.format.units import (
 from watchdogd.operators.batches import Batch, Outcome
 from watchdogd.operators.causes import Survey
 from watchdogd.operators.history import Moment
-from watchdogd.operators.log_files import Piece
+from watchdogd.operators.log_files import WINDOW, Piece
 from watchdogd.operators.route import Route as Way
 from watchdogd.operators.sentences import loudness, wanted_words
 from watchdogd.operators.textfile import NOT_INSTALLED
@@ -199,7 +199,9 @@ def log(visit: Visit, piece: Piece) -> Page:
     found = _driver(visit)
     text = printed(piece.data)
     document = {**piece._asdict(), "data": text, "driver": found.name, "host": found.host}
-    return _page(visit, "log.html", {"driver": found, "piece": piece, "text": text}, document)
+    before = max(0, piece.start - WINDOW)
+    more = {"driver": found, "piece": piece, "text": text, "before": before}
+    return _page(visit, "log.html", more, document)
 
 
 def document_question(visit: Visit) -> Question:
