@@ -115,14 +115,16 @@ def read(rows: Sequence[Row], args: Sequence[str]) -> dict[str, Any] | None:
         return None
     written = {word.partition("=")[0] for word in args}
     given: dict[str, Any] = {}
-    for flag, word in found:
+    last = {flags[flag][0].name: at for at, (flag, _) in enumerate(found)}
+    for at, (flag, word) in enumerate(found):
         row, says = flags[flag]
         # Beginnings of flags would mean another one as soon as there is one.
         if flag[1] == "-" and flag not in written:
             return None
         if row.kind is bool:
             given[row.name] = says
-        elif not _take(row, flag, word, given):
+        elif (row.many or at == last[row.name]) and not _take(row, flag, word, given):
+            # Of what may be said once the last counts, and what was said before may be anything.
             return None
     for row in rows:
         if not row.flags:

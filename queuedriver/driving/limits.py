@@ -59,6 +59,8 @@ class Limits(Signals):
         self.until = until = options.until
         # Whether the process ends with the driver.
         self._last = last
+        # Whether a signal that asks to leave is being handled.
+        self._asking = False
         self.timeout = timeout = options.timeout
         self.hard: float | None = None
         if timeout is not None and dump is not None:
@@ -221,10 +223,21 @@ class Limits(Signals):
     def _asked_to_leave(self, number: int, frame: FrameType | None) -> None:
         if self.leaving_at is None:
             self.word = "reload" if number == signal.SIGHUP else "quit"
-        if self.ask(time.monotonic()) and self._armed:
-            self._interrupt("leaving", frame)
-        else:
-            self._limit()
+        hurries = self.ask(time.monotonic())
+        if self._asking:
+            # Of a flood of signals each is handled within the one before: the first does the rest.
+            return
+        self._asking = True
+        try:
+            if hurries and self._armed:
+                self._interrupt("leaving", frame)
+            hurried = None
+            while hurried != self.hurried:
+                # Once more where another one hurried us meanwhile.
+                hurried = self.hurried
+                self._limit()
+        finally:
+            self._asking = False
 
     def _ignore(self, number: int, frame: FrameType | None) -> None:
         """Do nothing: the default action of SIGUSR1 would end us."""

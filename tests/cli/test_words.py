@@ -124,6 +124,8 @@ def test_flags_values_and_places_may_be_mixed() -> None:
         "quiet": True,
         "size": 5,
     }
+    assert read(rows, ["in", "-nx", "-n7"]) == {"queue": "in", **usual, "count": 7}
+    assert read(rows, ["in", "-n7", "-nx"]) is None
     assert read(rows, []) is None
     assert read(rows, ["in", "--no-dur"]) is None
     assert read(rows, ["in", "--after"]) is None

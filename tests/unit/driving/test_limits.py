@@ -115,6 +115,25 @@ def test_a_second_wish_is_for_leaving_at_once() -> None:
         assert deadline <= time.monotonic()
 
 
+def test_a_flood_of_signals_is_one_wish() -> None:
+    class Flooded(Limits):
+        """Each limit that is set is met by another signal, as long as anybody looks for one."""
+
+        def deadline(self) -> float | None:
+            send(signal.SIGTERM)
+            return super().deadline()
+
+    limits = Flooded(Options())
+    limits.install()
+    try:
+        send(signal.SIGTERM)
+        assert asked(limits)
+        assert not limits.hurried
+    finally:
+        limits.restore()
+        limits.close()
+
+
 def test_a_hang_up_is_ignored_where_whoever_started_us_ignores_it() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
