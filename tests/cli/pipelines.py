@@ -19,6 +19,7 @@ from tests.cli.queues import Called
 from watchdogd.cli import run
 from watchdogd.control import host_file
 from watchdogd.report import HOSTS, DriverReport, HostReport, StageReport
+from watchdogd.report_file import save
 
 FILE = """
 [pipeline]
@@ -98,7 +99,8 @@ def driver(name: str, host: str = "rose", **fields: Any) -> DriverReport:
 
 
 def publish(file: Path, said: HostReport) -> HostReport:
-    """Put a watchdog's document where it belongs."""
+    """Put a watchdog's document where it belongs: in its local directory, where that is there, and
+    where all hosts see it."""
     root = file.parent / "queues"
     if not said.root:
         said = msgspec.structs.replace(said, root=str(root), pipeline=str(file))
@@ -107,6 +109,8 @@ def publish(file: Path, said: HostReport) -> HostReport:
     aside = directory / f".{said.host}"
     aside.write_bytes(encode(said))
     aside.rename(directory / f"{host_file(said.host)}.json")
+    if said.local and os.path.isdir(said.local):
+        save(said)
     return said
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.cli.pipelines import FAR, publish, report
@@ -17,6 +18,7 @@ from tests.cli.queues import PATIENCE, Called
 from watchdogd import driver_ids
 from watchdogd.cli.logs import Tail
 from watchdogd.logs import rotate
+from watchdogd.report_file import save
 
 
 @pytest.fixture
@@ -26,6 +28,23 @@ def logs(file: Path) -> Path:
     directory.mkdir(parents=True)
     publish(file, report(local=str(directory.parent)))
     return directory
+
+
+def test_a_directory_that_a_report_names_and_that_does_not_say_so_itself_is_not_read(
+    logs: Path, file: Path
+) -> None:
+    (logs / "parse-1.log").write_bytes(b"printed\n")
+    assert "printed" in shown(file, "parse-1").out
+    elsewhere = file.parent / "elsewhere"
+    (elsewhere / "logs").mkdir(parents=True)
+    (elsewhere / "logs/parse-1.log").write_bytes(b"of somebody else\n")
+    # As whoever may write in `.watchdogd/hosts/` can have it.
+    said = publish(file, report(local=str(elsewhere)))
+    (elsewhere / "report.json").unlink()
+    assert "somebody else" not in shown(file, "parse-1").out
+    # Another watchdog's is not its own either.
+    save(msgspec.structs.replace(said, host="fern"))
+    assert "somebody else" not in shown(file, "parse-1").out
 
 
 def shown(file: Path, *args: str, **environ: str) -> Called:

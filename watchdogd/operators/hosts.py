@@ -3,9 +3,12 @@
 import os
 import shlex
 import time
+from collections.abc import Collection
 from contextlib import closing
 from itertools import islice
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from queuedriver.claims.liveness import identify
 from queuedriver.disk.filesystem import Directory
@@ -25,7 +28,7 @@ from watchdogd.report import (
     standing,
     ticks_of,
 )
-from watchdogd.report_file import local_reports
+from watchdogd.report_file import last_report, local_reports
 
 # A host's document may be long; longer is somebody else's file.
 _MAX_DOCUMENT = 16 << 20
@@ -118,11 +121,14 @@ def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it ca
     unreadable = []
     me, now = identify(os.getpid()), time.time()
     with closing(directory):
+        trusted = {0, os.geteuid(), directory.status().st_uid}
         for name in sorted(islice(directory.names(), _MOST_DOCUMENTS)):
             if not name.endswith(".json") or name.startswith("."):
                 continue
             try:
                 one = _seen(decode(directory.read(name, _MAX_DOCUMENT)), me, now)
+                if one.here and not _is_its_own(one.report, trusted):
+                    one = one._replace(report=msgspec.structs.replace(one.report, local=""))
                 # Of two that are the same, the one of this host: it is missed sooner.
                 seen[one.report.host] = max(
                     newer.pop(one.report.host, one), one, key=lambda one: one.report.at
@@ -143,6 +149,19 @@ def _seen(report: HostReport, me: Identity, now: float, *, copied: bool = True) 
     here = is_seen(them, me) or is_of_host(them, me)
     how = standing(report, me, ticks_of(report, me), now, time.monotonic(), copied=copied)
     return SeenHost(report, how, here)
+
+
+def _is_its_own(report: HostReport, trusted: Collection[int]) -> bool:
+    """Tell whether the local directory that a report names belongs to one of these users, and says
+    the same of itself: others may write reports, and would have us read and signal what they
+    like."""
+    try:
+        owner = os.stat(report.local).st_uid
+    except OSError:
+        return False
+    said = last_report(report.local)
+    same = said is not None and (said.host, said.root) == (report.host, report.root)
+    return same and owner in trusted
 
 
 def read_controls(root: str, host: str = "") -> Controls:

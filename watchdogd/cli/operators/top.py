@@ -304,9 +304,10 @@ def _stacks_of(chosen: Chosen, wish: Wish) -> tuple[str, ...]:
     name, _, host = wish.name.rpartition("@")
     for seen in chosen.hosts.alive:
         driver = next((one for one in seen.report.drivers if one.name == name), None)
-        if driver is None or not seen.here or seen.report.host != host:
+        local = seen.report.local
+        if driver is None or not (seen.here and local) or seen.report.host != host:
             continue
-        with closing(Board.open(board_path(seen.report.local, driver.id))) as board:
+        with closing(Board.open(board_path(local, driver.id))) as board:
             shown = board.read()
         if not shown.dump or process_ticks(shown.pid) != shown.ticks:
             continue
