@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 from queuedriver.claims.document import Target
 from queuedriver.claims.handoff import Claim
@@ -47,11 +48,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Dealer(LoadScopeScheduling):  # type: ignore[misc]
-    """Deals tests to processes, one after the other; first those that stay together."""
+    """Deals tests to processes, one after the other; those of one file together where it is one of
+    `_TOGETHER`."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return file if file in _TOGETHER else nodeid
+
+    def schedule(self) -> None:
+        """Deal two tests to each process: it begins with one when it knows the next, and who takes
+        the place of a process that died would otherwise wait for it for ever."""
+        super().schedule()
+        for node in self.nodes:
+            self._reschedule(node)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Take back what a process had not begun; return the test in which it died, if it did."""
+        units: dict[str, dict[str, bool]] = self.assigned_work[node]
+        died_in = next((one for unit in units.values() for one in unit if not unit[one]), None)
+        if died_in is not None:
+            # Nobody else is to die of it.
+            units[self._split_scope(died_in)][died_in] = True
+            for scope in [scope for scope, unit in units.items() if all(unit.values())]:
+                del units[scope]
+        super().remove_node(node)
+        return died_in
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -118,8 +118,9 @@ class _Loop:
         elif type(effect) is Leave:
             self._leave = effect
         elif type(effect) is Reconnect:
-            missing = self.talk.transport.missing()
-            self.talk.complain(f"{missing or effect.why} (connecting anew, until it answers)")
+            # The broker's last word comes together with the end of its connection.
+            why = ": ".join(filter(None, (effect.why, self.talk.transport.missing())))
+            self.talk.complain(f"{why} (connecting anew, until it answers)")
             # What is not begun is the broker's again.
             self._work.clear()
             self.talk.reopen(self._told.transport(self._name, effect.to))

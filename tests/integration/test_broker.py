@@ -574,8 +574,11 @@ def test_worker_of_scale0_waits_for_its_broker_that_quits_and_comes_back(place: 
     worker = place._start("worker", "scale0", place.endpoint, "--call", "loud:shout")
     submit(place.input, "one")
     until(lambda: len(place.outputs()) == 1)
+    # The worker is to hear the last word of its broker and the end of the connection at once.
+    worker.send_signal(signal.SIGSTOP)
     assert command("quit", "in", cwd=place.root).code == 0
     assert ended(first).code == 0
+    worker.send_signal(signal.SIGCONT)
     says(worker, "503: this broker leaves")
     assert command("resume", "in", cwd=place.root).code == 0
     broker()
