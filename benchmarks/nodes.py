@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
+from benchmarks.nodes_disk import RecordedDisk
 from benchmarks.nodes_world import Cluster, Network, living_in
 from benchmarks.places import Place
 from benchmarks.scale import Scale
@@ -16,7 +17,6 @@ from queuedriver import Document, Driver, Options
 from queuedriver.driving import setup
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
-from tests.simulation.disk import Disk
 from tests.simulation.scene import find
 from tests.simulation.seams import seam
 from tests.simulation.world import Host, Process
@@ -94,7 +94,7 @@ class Run:
 
     def __init__(self, nodes: int, network: Network, work: Work) -> None:
         self.nodes, self.work = nodes, work
-        disk = Disk()
+        disk = RecordedDisk()
         self.cluster = Cluster(disk, network)
         self.drivers: dict[str, Driver] = {}
         self.processes: dict[Host, list[Process]] = {}

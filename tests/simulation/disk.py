@@ -21,6 +21,7 @@ import errno
 import heapq
 from collections.abc import Callable, Iterator
 from operator import attrgetter
+from typing import NamedTuple
 
 # A stamp that does not move for this long: kernels stamp files with the time of the last tick.
 _TICK = 4_000_000
@@ -177,6 +178,10 @@ class Disk:
                 if inode is not None:
                     self.on_change(directory, name, inode)
 
+    def listing(self, directory: Inode) -> "Listing":
+        """The names in a directory at this moment."""
+        return Listing(directory)
+
     def sync(self, inode: Inode) -> None:
         """Of a file its bytes, of a directory its names."""
         if inode.entries is None:
@@ -264,6 +269,23 @@ class Disk:
         return disk
 
 
+class Entry(NamedTuple):
+    """One line of a listing."""
+
+    name: str
+    number: int
+    file: Inode
+
+    def inode(self) -> int:
+        return self.number
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        return self.file.entries is not None
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        return self.file.entries is None
+
+
 class Listing:
     """The names in a directory at one moment, each with the number of its file."""
 
@@ -278,6 +300,10 @@ class Listing:
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return zip(self._entries, map(_NUMBER, self._entries.values()), strict=True)
+
+    def lines(self) -> Iterator[Entry]:
+        there = self._entries.values()
+        return map(Entry._make, zip(self._entries, map(_NUMBER, there), there, strict=True))
 
 
 def _apply(changes: tuple[Change, ...]) -> None:

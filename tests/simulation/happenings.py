@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from queuedriver.format.records import LEASE
-from tests.simulation.disk import Inode
+from tests.simulation.disk import Inode, Listing
 from tests.simulation.world import MOST_STEPS, Killed, Process, World
 
 # What comes to be under one of these names is work done.
@@ -167,7 +167,7 @@ class Happenings:
             raise
         if fault is not None and fault.ago:
             past = kernel.files[given[0]].inode.past
-            answer = list(past[-min(fault.ago, len(past))]) if past else answer
+            answer = past[-min(fault.ago, len(past))] if past else answer
         self._note(call, given, fault, error, answer)
         if error is not None:
             if kernel.missed is not None and call.startswith("rename"):
@@ -300,7 +300,7 @@ class Happenings:
     ) -> None:
         number = error.errno if error is not None else None
         if self.watch is not None:
-            told = number or (tuple(answer) if isinstance(answer, list) else answer)
+            told = number or (tuple(answer) if isinstance(answer, Listing) else answer)
             if call == "open" and not number:
                 # Nothing follows from the number of a descriptor.
                 told = None

@@ -13,12 +13,11 @@ import itertools
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, wraps
-from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
-from tests.simulation.disk import Disk, Inode, Listing
+from tests.simulation.disk import Disk, Entry, Inode, Listing
 
 _DEVICE = 0x5117
 _WRITES = os.O_WRONLY | os.O_RDWR
@@ -62,29 +61,13 @@ class Stat(NamedTuple):
         return self.st_mtime_ns
 
 
-class Entry(tuple[str, int, bool]):
-    """One line of a listing."""
-
-    __slots__ = ()
-    name = property(itemgetter(0))
-
-    def inode(self) -> int:
-        return self[1]
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        return self[2]
-
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        return not self[2]
-
-
 class Scan:
     """What stands for what `os.scandir` returns."""
 
     __slots__ = ("_entries",)
 
-    def __init__(self, lines: Iterable[tuple[str, int, bool]]) -> None:
-        self._entries = map(Entry, lines)
+    def __init__(self, entries: Iterator[Entry]) -> None:
+        self._entries = entries
 
     def __enter__(self) -> "Scan":
         return self
@@ -96,7 +79,7 @@ class Scan:
         return self._entries
 
     def close(self) -> None:
-        self._entries = map(Entry, ())
+        self._entries = iter(())
 
 
 class StatVfs(NamedTuple):
@@ -279,12 +262,10 @@ class Kernel:
         inode = self._open(fd).inode
         if inode.entries is None:
             _fail(errno.ENOTDIR)
-        return Listing(inode)
+        return self.disk.listing(inode)
 
     def scandir(self, fd: int) -> Scan:
-        there = (self._open(fd).inode.entries or {}).values()
-        directories = {one.number for one in there if one.entries is not None}
-        return Scan((name, number, number in directories) for name, number in self.listed(fd))
+        return Scan(self.listed(fd).lines())
 
     @step
     def read(self, fd: int, size: int) -> bytes:

@@ -1,11 +1,15 @@
 """Many nodes over a simulated file server: what the model says, and what it must go on saying."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.nodes import LAN, LONG, SHORT, Run
+from benchmarks.nodes_disk import RecordedDisk
 from benchmarks.nodes_world import Network
 from queuedriver.claims.liveness import NETWORK_BEAT
 from queuedriver.format.records import LEASE
+from tests.simulation.disk import Entry, Listing
 
 
 @pytest.mark.slow
@@ -32,3 +36,20 @@ def test_no_more_is_done_than_the_server_answers() -> None:
 def test_two_runs_are_the_same() -> None:
     one, two = (Run(2, LAN, SHORT)()._replace(real=0.0) for _ in range(2))
     assert one == two
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), max_size=60))
+def test_what_was_listed_stays_as_it_was_and_is_what_a_copy_would_be(
+    changes: list[tuple[str, bool]],
+) -> None:
+    disk, listings = RecordedDisk(), list[tuple[Listing, list[Entry]]]()
+    with pytest.MonkeyPatch.context() as patched:
+        # So that records are begun anew now and then.
+        patched.setattr("benchmarks.nodes_disk._GONE", 3)
+        for name, is_there in changes:
+            disk.change((disk.root, name, disk.new() if is_there else None))
+            listings.append((disk.listing(disk.root), [*Listing(disk.root).lines()]))
+    for listing, lines in listings:
+        assert [*listing.lines()] == lines
+        assert [*listing] == [(line.name, line.number) for line in lines]
+        assert len(listing) == len(lines)
