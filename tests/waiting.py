@@ -1,10 +1,12 @@
 """Waiting for facts, in the tests' own process: looked for again and again, and not for ever."""
 
 import contextlib
+import os
+import select
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 # Seconds: more than anything takes on a busy machine.
 PATIENCE = 60.0
@@ -20,6 +22,20 @@ def until(fact: Callable[[], Fact], words: str = "it", timeout: float = PATIENCE
         assert time.monotonic() < ends_at, f"never, in {timeout:g} s: {words}"
         time.sleep(_PAUSE)
     return found
+
+
+def next_line(stream: IO[bytes], timeout: float = PATIENCE) -> str:
+    """Wait for the next line of a pipe that is read by nothing else, and return it; empty at its
+    end. What is behind it stays in the pipe."""
+    line, ends_at = b"", time.monotonic() + timeout
+    while not line.endswith(b"\n"):
+        seconds = max(0.0, ends_at - time.monotonic())
+        ready, _, _ = select.select([stream], [], [], seconds)
+        assert ready, f"never, in {timeout:g} s: the rest of the line {line!r}"
+        if not (byte := os.read(stream.fileno(), 1)):
+            break
+        line += byte
+    return line.decode()
 
 
 def contents(directory: Path) -> dict[str, bytes]:

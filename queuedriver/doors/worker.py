@@ -116,6 +116,8 @@ class _Loop:
         if type(effect) is Process:
             self._work.append(effect.work)
         elif type(effect) is Leave:
+            # What is not begun is the broker's again: the session knows of it no more.
+            self._work.clear()
             self._leave = effect
         elif type(effect) is Reconnect:
             # The broker's last word comes together with the end of its connection.

@@ -20,7 +20,7 @@ from queuedriver.driving.lifetime import LEAVING_TAKES
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import command, ended, start
 from tests.cli.queues import listed, submit
-from tests.waiting import contents, until
+from tests.waiting import contents, next_line, until
 
 _MODULE = """
 import os
@@ -82,7 +82,7 @@ def says(process: Process, words: str, where: IO[bytes] | None = None) -> str:
     """Read what a process says up to these words; return the line that has them."""
     stream = where or process.stderr
     assert stream is not None
-    while words not in (line := stream.readline().decode()):
+    while words not in (line := next_line(stream)):
         assert line, f"it ended without {words!r}"
     return line
 
@@ -105,7 +105,7 @@ class Place:
         args = ("--to", "out", "--listen", self.endpoint, *more)
         process = self._start("broker", self.protocol, "in", *args)
         assert process.stderr is not None
-        line = process.stderr.readline().decode()
+        line = next_line(process.stderr)
         found = re.search(r"tcp://[0-9.:]+", line)
         assert found, line + process.stderr.read().decode()
         self.endpoint = found[0]
@@ -191,7 +191,7 @@ def test_wish_to_leave_that_comes_at_the_end_of_either_changes_no_exit_code(
         words = ("worker", "pingpong", place.endpoint, "--call", "loud:shout")
     with start(*words, cwd=place.root, stderr=writer) as process, open(reader, "rb", 0) as said:
         place.kill_at_end(process)
-        assert b"Ctrl-C to leave" in said.readline()
+        assert "Ctrl-C to leave" in next_line(said)
         # Its last words have to wait until somebody reads.
         os.set_blocking(writer, False)
         with contextlib.suppress(BlockingIOError):
@@ -457,7 +457,7 @@ def test_ipv6_will_do(place: Place) -> None:
     process = start(*args, cwd=place.root)
     place._all.append(process)
     assert process.stderr is not None
-    line = process.stderr.readline().decode()
+    line = next_line(process.stderr)
     if "cannot assign" in line.lower():
         pytest.skip("no IPv6 here")
     found = re.search(r"tcp://\[::1\]:[0-9]+", line)

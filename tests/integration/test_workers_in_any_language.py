@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.processes import start
 from tests.integration.test_broker import Process
-from tests.waiting import PATIENCE, contents, until
+from tests.waiting import PATIENCE, contents, next_line, until
 
 ROOT = Path(__file__).parents[2]
 WORKERS = ROOT / "sample_queues" / "workers"
@@ -67,7 +67,7 @@ def broker(stack: ExitStack, root: Path, endpoint: str, *more: str) -> tuple[Pro
     process = stack.enter_context(start(*args, cwd=root))
     stack.callback(process.kill)
     assert process.stderr is not None
-    line = process.stderr.readline().decode()
+    line = next_line(process.stderr)
     found = re.search(r"tcp://[0-9.:]+", line)
     assert found, line + process.stderr.read().decode()
     return process, found[0]
