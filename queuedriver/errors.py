@@ -14,7 +14,8 @@ Exception
 │   ├── Unreachable              no broker answers                                     69
 │   ├── ImportFailed             what a processor's module raised while it loaded      70
 │   └── ConfigError              drivers, settings or processors that cannot work      78
-│       └── BadPipeline          a pipeline file with mistakes (watchdogd.pipeline)  78
+│       ├── BadPipeline          a pipeline file with mistakes (watchdogd.pipeline)  78
+│       └── Disagreement         not set up as others of the queue, which will leave     78
 ├── FileSystemTrouble (OSError)  full, stale, read-only or failing: wait, charge none  74
 ├── TakenBack (OSError)          a claimed document is not there any more
 ├── OutputMissing (OSError)      an output that was written is not where it was to be
@@ -136,6 +137,14 @@ class ConfigError(QueueError):
     """Something about how a driver was set up can never work."""
 
     exit_code = 78
+
+
+class Disagreement(ConfigError):
+    """A driver is not set up as others of its queue are, or as claims in it were made: it can work
+    once those are gone."""
+
+    # That of a driver which ends for it; there is one exit code for all that cannot work now.
+    last_word = "disagrees"
 
 
 class FileSystemTrouble(OSError):

@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from queuedriver.driving.lifetime import OUT_OF_TIME
+from queuedriver.errors import Disagreement
 from watchdogd.pipeline.model import HOUR, Stage
 
 # A run without a document was healthy when it was ready for so long, and there was none to claim.
@@ -295,10 +296,14 @@ _TROUBLE = _Deferral("waiting-fs", 10.0, 10.0, math.inf, "the file system is in 
 # Nearly always one that is not mounted just now, which the helper is about to see too. If it sees
 # all queues for an hour, it is something else.
 _MISSING = _Deferral("waiting-fs", 10.0, 10.0, HOUR, "a queue of its is not there")
+# With a driver that was told other settings, be it another host's, which leaves in its own time; or
+# with claims that are recovered first.
+_DISAGREES = _Deferral("backoff", 5.0, 5.0, HOUR, "others of its queue have other settings")
 _WORDS = {
     **dict.fromkeys(("quit", "done", OUT_OF_TIME), _LEFT),
     # A worker that finds no broker.
     "later": _LATER,
+    Disagreement.last_word: _DISAGREES,
 }
 _CODES = {66: _MISSING, 69: _HELD, 74: _TROUBLE, 75: _LATER}
 
@@ -311,7 +316,8 @@ def remember(past: Past, life: Life, stage: Stage, jitter: float) -> Past:
     if life.ended_for in ("scale", "stop", "done"):
         return Past() if well else past
     if not life.ended_for:
-        if not life.signal and life.exit_code in _HOPELESS:
+        deferral = _WORDS.get(life.word)
+        if deferral is None and not life.signal and life.exit_code in _HOPELESS:
             return Past(
                 state=CRASH_LOOPED,
                 why=f"{cause(life)}; mend that, then restart or reload",
@@ -323,7 +329,7 @@ def remember(past: Past, life: Life, stage: Stage, jitter: float) -> Past:
         if life.word == "reload" or (life.word == "recycled" and (life.claimed or well)):
             return Past(why=life.word, unhealthy=0 if well else past.unhealthy)
         code = life.exit_code if not life.signal else None
-        if deferral := _WORDS.get(life.word) or _CODES.get(code or 0):
+        if deferral := deferral or _CODES.get(code or 0):
             return _defer(past, life, stage, jitter, deferral)
     if well:
         return Past(state="backoff", why=cause(life), not_before=life.ended_at)

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import msgspec
@@ -20,7 +20,7 @@ from queuedriver.disk.filesystem import open_fd
 from queuedriver.driving.counted import Counted
 from queuedriver.driving.lifetime import OUT_OF_TIME
 from queuedriver.driving.live_status import Board, Totals
-from queuedriver.errors import BUG, LATER, ConfigError
+from queuedriver.errors import BUG, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
 from watchdogd.driver_orders import Order, StageOrders, encode, keep, read
@@ -40,8 +40,6 @@ from watchdogd.throughput import Deadline, Throughput
 # reopened, in seconds.
 _DEAR = 1.0
 _KEPT = 300.0
-# How much later the drivers of other hosts may be told to leave than ours, in seconds.
-_TOLD_LATER = 60.0
 COMMAND = (sys.executable, "-P", "-m", "watchdogd.programs.driver")
 
 
@@ -102,7 +100,6 @@ class StageDrivers:
         self._context = context
         # When there last was something to do or to come.
         self._not_done_at = 0.0
-        self._unsettled_until = 0.0
         self._deadline = None if context.until is None else Deadline(context.until)
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
@@ -242,9 +239,6 @@ class StageDrivers:
         run = slot.run
         if run is None or (ended := run.child.exit) is None:
             return False
-        if ended.code == ConfigError.exit_code and now < self._unsettled_until:
-            # Its settings differ from those that drivers of another host still have.
-            ended = Exit(code=LATER)
         life = slot.died(ended, self.stage, now)
         if life and life.word == OUT_OF_TIME and self._deadline is not None:
             self._deadline.was_too_near(life.why, time.time())
@@ -278,20 +272,11 @@ class StageDrivers:
             slot.forget()
             slot.next_order = self._orders.of(slot.number, serial)
 
-    def unsettle(self, now: float, stages: Iterable[Stage]) -> None:
-        """Note that drivers of these stages, which have other settings, are told to leave its
-        queues now, here and on other hosts."""
-        takes = max(map(ends_within, stages), default=0.0) + _TOLD_LATER
-        self._unsettled_until = max(self._unsettled_until, now + takes)
-
-    def change(self, stage: Stage, pipeline: Pipeline, now: float) -> None:
+    def change(self, stage: Stage, pipeline: Pipeline) -> None:
         """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
         orders = self._orders
-        old, settled = self.stage, orders.of(0).settled
         orders.stage, orders.pipeline = stage, pipeline
         self.templates.load = orders.load
-        if orders.of(0).settled != settled:
-            self.unsettle(now, [old])
         for slot in self.slots:
             order = orders.of(slot.number, slot.next_order.restart)
             if order != slot.next_order:

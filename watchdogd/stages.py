@@ -220,13 +220,10 @@ class Stages:
             for stage in pipeline.stages
             if stage.name not in before
         }
-        for drivers in new.values() if before else ():
-            # It may take over the queues of one that is parting, here or on other hosts.
-            drivers.unsettle(now, [one.stage for one in before.values()])
         for stage in pipeline.stages:
             if (old := before.get(stage.name)) is not None:
                 old.parting = False
-                old.change(stage, pipeline, now)
+                old.change(stage, pipeline)
         every = {**before, **new}
         self._all = {stage.name: every.pop(stage.name) for stage in pipeline.stages}
         for drivers in every.values():
@@ -252,9 +249,6 @@ class Stages:
             )
             drivers = self._new(stage, self.pipeline, now)
             drivers.parting = True
-            if drivers.living:
-                for other in self.managed.values():
-                    other.unsettle(now, [stage])
             self._all[name] = drivers
 
     # How many drivers each has

@@ -34,6 +34,7 @@ from queuedriver.errors import (
     BadArgument,
     CannotUse,
     ConfigError,
+    Disagreement,
     FileSystemTrouble,
     IdHeld,
     NotFound,
@@ -349,15 +350,15 @@ def _agree(queue: InputQueue, have: Settings | None, *, follows: bool) -> None:
         roster = queue.recoverer.roster
         others = sorted({*queue.recoverer.drivers(anew=False)} - {queue.mint.driver})
         if other := next(filter(roster.holder, others), None):
-            raise ConfigError(_difference(queue, have, f"driver {other} runs with"))
+            raise Disagreement(_difference(queue, have, f"driver {other} runs with"))
         if count(queue.directory, 0).claimed:
-            raise ConfigError(
+            raise Disagreement(
                 _difference(queue, have, "there are claims left from drivers with")
                 + f", or queuedriver recover {queue.path}"
             )
     moved = [] if follows else strangers(queue.private, marks)
     if moved and _has_unsaid(queue):
-        raise ConfigError(
+        raise Disagreement(
             f"{settings.resolve(queue.path, moved[0])} is not the directory that the claims left "
             f"in {queue.path} were made for; mount the file system that is missing there, or see "
             f"queuedriver check {queue.path}"

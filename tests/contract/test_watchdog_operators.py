@@ -271,6 +271,21 @@ def test_reload_with_a_typo_leaves_the_drivers_at_work(scene: Scene, preload: st
 
 
 @row
+def test_drivers_that_disagree_with_an_old_one_come_when_it_has_left(scene: Scene) -> None:
+    watchdog = scene.begin(f'{ONE}\ngrace = "1 h"')
+    scene.put("a", "wait")
+    scene.is_working("a")
+    scene.kill(watchdog)
+    scene.write(f"{ONE}\nretries = 7\ndrivers = 2")
+    scene.run()
+    scene.until(lambda: scene.count("exited", "one-2"), "the second one disagrees with the first")
+    assert scene.count("crash-looped") == 0
+    scene.befalls()
+    scene.go()
+    scene.within(lambda: scene.count("ready") >= 3, "both are there")
+
+
+@row
 def test_second_watchdog_on_one_pipeline_is_refused(scene: Scene) -> None:
     second(scene, "state")
 

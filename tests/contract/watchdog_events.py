@@ -401,6 +401,12 @@ OPERATORS = Group(
             10,
         ),
         Event(
+            "drivers_that_disagree_with_an_old_one_come_when_it_has_left",
+            "a watchdog is started with other ``retries`` while a driver of an earlier one finishes",
+            "its own drivers wait for that one, and come by themselves",
+            15,
+        ),
+        Event(
             "second_watchdog_on_one_pipeline_is_refused",
             "a second watchdog is started on one host",
             "it ends with 69 and names the first, which goes on",

@@ -7,6 +7,7 @@ import pytest
 from queuedriver.errors import (
     BadArgument,
     ConfigError,
+    Disagreement,
     FileSystemTrouble,
     IdHeld,
     ImportFailed,
@@ -32,6 +33,7 @@ from watchdogd.launch import code_of
         (PermissionError(errno.EACCES, "x"), 77),
         (NotPermitted("x"), 77),
         (ConfigError("x"), 78),
+        (Disagreement("x"), 78),
         # Nobody foresaw these. A file that is missing is none of the queues.
         (FileNotFoundError(errno.ENOENT, "x"), None),
         (ConnectionRefusedError(errno.ECONNREFUSED, "x"), None),

@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from queuedriver import __version__
 from queuedriver.driving.counted import BOUNDS, CAUSES, FILES, OTHER, Durations
+from queuedriver.errors import Disagreement
 from queuedriver.format.units import visible
 from watchdogd.operators.hosts import SeenHost
 from watchdogd.operators.view import SeenDriver, SeenStage, View
@@ -40,6 +41,7 @@ _DRIVER_STATES = frozenset(
 _ENDS = frozenset(
     {
         *("first", "adopted", "crashed", "recycled", "quit", "drained", "failed", "replaced"),
+        Disagreement.last_word,
         *(*SENTENCES, *UNWANTED),
     }
 )

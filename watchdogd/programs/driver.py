@@ -32,7 +32,7 @@ from queuedriver.disk.processes import process_ticks, resident_memory
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
-from queuedriver.errors import BUG, exit_code_of
+from queuedriver.errors import BUG, Disagreement, exit_code_of
 from queuedriver.processors.base import Processor, make
 from watchdogd.driver_orders import Order, decode
 from watchdogd.linux import die_with_parent, set_name
@@ -70,8 +70,9 @@ def live(order: Order, processor: Processor | None = None) -> int:
 
             traceback.print_exception(error.__cause__ or error)
         if code is not None:
-            return _fail(board, str(error), code)
-        return _fail(board, f"a bug of ours: {type(error).__name__}: {error}", BUG)
+            word = error.last_word if isinstance(error, Disagreement) else "failed"
+            return _fail(board, word, str(error), code)
+        return _fail(board, "failed", f"a bug of ours: {type(error).__name__}: {error}", BUG)
     _say(f"left, {left.word}: {left.why}")
     return left.exit_code
 
@@ -117,10 +118,10 @@ def _rotate(rotator: Rotator) -> None:
             rotator.rotate_if_large()
 
 
-def _fail(board: Board, message: str, code: int) -> int:
+def _fail(board: Board, word: str, message: str, code: int) -> int:
     # The driver's own last word stands: it knows better how far it came.
     if not board.read().word:
-        board.left("failed", message, code)
+        board.left(word, message, code)
     _say(message)
     return code
 

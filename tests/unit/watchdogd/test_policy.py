@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.driving.lifetime import OUT_OF_TIME
+from queuedriver.errors import ConfigError, Disagreement
 from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import (
     HEALTHY_AFTER,
@@ -220,6 +221,13 @@ def test_what_no_start_can_mend_is_not_started_again(code: int, documents: int) 
     assert past.why == f"no such module 'ocr' (exit code {code}); mend that, then restart or reload"
 
 
+def test_driver_that_disagrees_with_others_is_tried_again_and_is_no_wrong_configuration() -> None:
+    run = life(word=Disagreement.last_word, exit_code=ConfigError.exit_code, ready_at=0.0)
+    past = remember(Past(unhealthy=3), run, STAGE, 0.0)
+    assert (past.state, past.unhealthy, past.not_before) == ("backoff", 3, NOW + 5)
+    assert past.why == "others of its queue have other settings"
+
+
 # Leaving
 
 
@@ -286,6 +294,7 @@ def test_what_leaves_again_and_again_is_started_less_and_less_often() -> None:
         ({"word": "blocked", "exit_code": 75, "why": "full"}, "backoff", 1.0, "full"),
         ({"word": "failed", "exit_code": 69, "why": "held by 7"}, "backoff", 5.0, "held by 7"),
         ({"exit_code": 69}, "backoff", 5.0, "another living driver has its id"),
+        ({"word": "disagrees", "exit_code": 78, "why": "retries"}, "backoff", 5.0, "retries"),
         ({"word": "failed", "exit_code": 66, "why": "no in"}, "waiting-fs", 10.0, "no in"),
         ({"exit_code": 66}, "waiting-fs", 10.0, "a queue of its is not there"),
     ],
@@ -346,6 +355,7 @@ _RUNS = st.builds(
             "done",
             "later",
             "failed",
+            "disagrees",
             OUT_OF_TIME,
         ]
     ),
