@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from queuedriver.disk.filesystem import Directory, open_fd
 from queuedriver.intake import contents, rules
-from queuedriver.intake.folder import NO_FILE, NOT_YET, facts_of
+from queuedriver.intake.folder import BUSY, FORBIDDEN, NO_FILE, facts_of
 from queuedriver.intake.leases import writers
 from queuedriver.intake.options import IntakeOptions, fill
 from queuedriver.intake.rules import QUICK, SLOW, Facts, Past, Refused, Taken, Verdict, Waits
@@ -18,6 +18,20 @@ _LONGEST_SUMS = 64 << 20
 _ASK_AGAIN = 10.0
 
 NOT_REGULAR = Refused("is not a regular file")
+
+
+def _opened(directory: Directory, name: str) -> int | Waits | Refused:
+    """Return a descriptor for reading, or why there is none."""
+    try:
+        return directory.open_read(name)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return NOT_REGULAR
+        if error.errno in FORBIDDEN:
+            return Waits(f"may not be read: {error.strerror}")
+        if error.errno in BUSY:
+            return Waits(f"cannot be read: {error.strerror}", 1.0)
+        raise
 
 
 class Examined(NamedTuple):
@@ -40,14 +54,9 @@ class Examiner:
 
     def of_drop(self, directory: Directory, name: str, past: Past | None, now: float) -> Examined:
         """Look at a file of the folder."""
-        try:
-            fd = directory.open_read(name)
-        except OSError as error:
-            if error.errno in NO_FILE:
-                return Examined(None, NOT_REGULAR)
-            if error.errno not in NOT_YET:
-                raise
-            return Examined(past, Waits(f"cannot be read: {error.strerror}", 1.0))
+        fd = _opened(directory, name)
+        if not isinstance(fd, int):
+            return Examined(past, fd)
         with open_fd(fd):
             facts = facts_of(os.fstat(fd))
             if facts is None:
@@ -68,7 +77,10 @@ class Examiner:
     ) -> Examined:
         """Look at a file that was claimed; `known` is what it was then, or None where nobody knows.
         Nobody can open it by its name any more, but somebody may have it open."""
-        with open_fd(home.open_read(name)) as fd:
+        fd = _opened(home, name)
+        if not isinstance(fd, int):
+            return Examined(past, fd)
+        with open_fd(fd):
             facts = facts_of(os.fstat(fd))
             if facts is None:
                 return Examined(None, NOT_REGULAR)

@@ -15,7 +15,7 @@ from queuedriver.errors import NotFound, QueueError
 from queuedriver.format import names
 from queuedriver.format.records import read_record
 from queuedriver.intake.examining import Examiner
-from queuedriver.intake.folder import facts_of, look_at
+from queuedriver.intake.folder import facts_of
 from queuedriver.intake.home import INSIDE, PRIVATE, Told, is_lived_in, told_of
 from queuedriver.intake.ledger import LEDGER, Entry, key_of
 from queuedriver.intake.options import fill
@@ -91,7 +91,7 @@ def _of_claim(home: Directory, path: str, told: Told) -> str | None:
             continue
         if item.state != names.WORKING:
             return "given back, and about to be claimed" if item.state == names.READY else "enters"
-        facts, now = look_at(home, name), time.monotonic()
+        facts, now = facts_of(home.status(name)), time.monotonic()
         if facts is not None:
             examiner = Examiner(told.options, leases=told.leases, local=told.local)
             examined = examiner.of_claim(home, name, None, _past(facts, now), now)

@@ -18,8 +18,10 @@ _BLUR = 2.0
 # Seconds after which names are listed whatever the time of the directory says: it may be a cached
 # one.
 _ANYWAY = 60.0
-# What a file says that is somebody's for now; and what says that it is none.
-NOT_YET = (errno.EBUSY, errno.EACCES, errno.EPERM, errno.ETXTBSY, errno.EAGAIN)
+# What a file says that is somebody's for now; that we may not have until somebody lets us; and what
+# says that it is none.
+BUSY = (errno.EBUSY, errno.ETXTBSY, errno.EAGAIN)
+FORBIDDEN = (errno.EACCES, errno.EPERM)
 NO_FILE = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
 
 

@@ -17,17 +17,30 @@ import errno
 import os
 import time
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import msgspec
 
 from queuedriver.disk.filesystem import Directory, move, open_fd
+from queuedriver.errors import is_trouble
 from queuedriver.format import names
 from queuedriver.format.records import encodable
 from queuedriver.intake.folder import Folder, facts_of
 from queuedriver.intake.home import Home
 from queuedriver.intake.into import Into
 from queuedriver.intake.options import REFUSED, IntakeOptions, fill
+
+
+@contextmanager
+def _by_itself() -> Iterator[None]:
+    """Let what may not be done to one file, or has been done by another, keep nobody from the
+    others; what speaks of the file system is raised."""
+    try:
+        yield
+    except OSError as error:
+        if is_trouble(error):
+            raise
 
 
 class Claim(NamedTuple):
@@ -82,7 +95,9 @@ class Handover:
         """Claim what was given back."""
         for name, item in list(names.walk(self.home.directory)):
             if item is not None and item.state == names.READY:
-                claim = self._claim(self.home.directory, name, item.docid, item.docid)
+                claim = None
+                with _by_itself():
+                    claim = self._claim(self.home.directory, name, item.docid, item.docid)
                 if claim is not None:
                     yield claim
 
@@ -101,17 +116,27 @@ class Handover:
 
     # Enter
 
-    def enter(self, claims: Collection[Claim]) -> list[Claim]:
-        """Let sealed claims into the queue; return those that are in. What is missing has changed
-        meanwhile, or was taken back."""
-        home, entered = self.home.directory, []
-        renamed = {claim for claim in claims if self._can_rename(claim)}
+    def enter(self, claims: Collection[Claim]) -> dict[Claim, OSError | None]:
+        """Let sealed claims into the queue; return those that are in, each with None, and those
+        that cannot enter, or are gone, with the reason. What is missing has changed meanwhile."""
+        home, renamed = self.home.directory, set()
+        entered: dict[Claim, OSError | None] = {}
+        for claim in claims:
+            with suppress(FileNotFoundError):
+                if self._can_rename(claim):
+                    renamed.add(claim)
         if self._into.durable:
             home.sync_files(claim.working for claim in renamed)
         for claim in claims:
-            final = self._rename(claim) if claim in renamed else self._carry(claim)
+            try:
+                final = self._rename(claim) if claim in renamed else self._carry(claim)
+            except OSError as error:
+                if is_trouble(error):
+                    raise
+                entered[claim] = error
+                continue
             if final is not None:
-                entered.append(claim)
+                entered[claim] = None
                 self._into.note("submitted", claim.docid, f"from {self.origin(claim)}", final)
         if self._into.durable and renamed:
             self._into.queue.sync()
@@ -226,19 +251,24 @@ class Handover:
             if item is None or not item.claimed:
                 continue
             seen.add(item.token)
-            if not self.home.is_gone(item.token, held):
-                continue
-            claim = Claim(item.docid, item.token, item.docid)
-            if item.state == names.WORKING:
-                move(home, name, home, names.waiting_name(item.docid, 0), item.token)
-            else:
-                final = self._into.publish(claim.copy, item.docid, item.token)
-                self._finish(claim, name)
-                self._into.note("recovered", item.docid, "its intake had committed it", final)
+            if self.home.is_gone(item.token, held):
+                with _by_itself():
+                    self._recover(name, item)
         for copy in copies:
             if copy.token not in seen and self._is_unclaimed(copy, held):
                 self._into.set_aside(names.writing_name(copy.docid, copy.token))
         self.home.forget_the_gone(seen)
+
+    def _recover(self, name: str, item: names.Item) -> None:
+        """Finish a claim that was committed; give back another."""
+        home = self.home.directory
+        if item.state == names.WORKING:
+            move(home, name, home, names.waiting_name(item.docid, 0), item.token)
+            return
+        claim = Claim(item.docid, item.token, item.docid)
+        final = self._into.publish(claim.copy, item.docid, item.token)
+        self._finish(claim, name)
+        self._into.note("recovered", item.docid, "its intake had committed it", final)
 
     def _is_unclaimed(self, copy: names.Item, held: Collection[str]) -> bool:
         """Return whether an unpublished copy is of an intake that is gone and has no claim, as far

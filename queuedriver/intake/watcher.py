@@ -14,6 +14,7 @@ little.
 """
 
 import heapq
+import itertools
 import math
 import os
 import time
@@ -130,11 +131,13 @@ class Watcher:
             if file is not None and file.due == due:
                 try:
                     self._consider(path, file, now)
-                except OSError:
+                except OSError as error:
                     # A full disk, or a mount that is gone: that ends the turn, and not the wait.
                     # Turns in between are for claims, and for the others.
-                    self._look_at(path, file, now + LONGEST_POLL)
-                    raise
+                    self._put_off(file, error, now)
+                    self._look_at(path, file, file.due)
+                    if is_trouble(error):
+                        raise
         self._seal(now)
         claims = (one.due for one in self.claims.values())
         files = self._queue[0][0] if self._queue else math.inf
@@ -143,16 +146,13 @@ class Watcher:
     @property
     def settling(self) -> str:
         """Return a file that will be taken, or looked at anew, by time alone; "" without any."""
-        if self.claims:
-            return next(iter(self.claims)).path
-        return next(
-            (
-                path
-                for path, one in self.files.items()
-                if one.waits.seconds is not None and not one.is_left
-            ),
-            "",
+        claimed = ((claim.path, one) for claim, one in self.claims.items())
+        by_time = (
+            path
+            for path, one in itertools.chain(claimed, self.files.items())
+            if one.waits.seconds is not None and not one.is_left
         )
+        return next(by_time, "")
 
     # Names
 
@@ -241,18 +241,12 @@ class Watcher:
         docid = fill(self._options.docid, os.path.basename(path), path)
         if (reason := names.objection(docid)) is not None:
             why = f"cannot be a docid: {reason}"
-        try:
-            if isinstance(self._taker, Handover):
-                self._claim(self._taker, path, docid, facts, why, now)
-                return
-            self._copy(self._taker, path, docid, facts, why)
-            # Whether it is in the ledger now.
-            self._look_at(path, file, now + self._options.poll)
-        except OSError as error:
-            if is_trouble(error):
-                raise
-            self._wait(file, Waits(f"cannot be taken: {error.strerror}", LONGEST_POLL), now)
-            self._look_at(path, file, file.due)
+        if isinstance(self._taker, Handover):
+            self._claim(self._taker, path, docid, facts, why, now)
+            return
+        self._copy(self._taker, path, docid, facts, why)
+        # Whether it is in the ledger now.
+        self._look_at(path, file, now + self._options.poll)
 
     def _claim(
         self, taker: Handover, path: str, docid: str, facts: Facts, why: str, now: float
@@ -290,6 +284,11 @@ class Watcher:
         file.state = _STUCK if file.told else waiting
         file.waits, file.due = waits, now + min(max(step, len(self.files) / _A_SECOND), left)
 
+    def _put_off(self, file: Candidate, error: OSError, now: float) -> None:
+        """Note that a file cannot be taken, and why: it is looked at again."""
+        self._wait(file, Waits(f"cannot be taken: {error.strerror}", LONGEST_POLL), now)
+        file.due = now + LONGEST_POLL
+
     def _tell_of(self, path: str, file: Candidate, past: Past | None, now: float) -> None:
         """Take what is known of a file now, and tell what people should know of it."""
         before, file.past = file.past, past
@@ -322,32 +321,42 @@ class Watcher:
         for claim, one in list(self.claims.items()):
             if isinstance(taker, Ledger) or one.due > now:
                 continue
-            # When trouble ends the turn here; the others come first then.
-            one.due = now + LONGEST_POLL
             try:
-                home = taker.home.directory
-                examined = self._examiner.of_claim(home, claim.working, one.known, one.past, now)
+                if self._is_sealed(taker, claim, one, now):
+                    sealed.append(claim)
             except FileNotFoundError:
                 # Taken back, or in the queue, and we were not told.
                 self._contents.gone(claim.token)
                 del self.claims[claim]
+            except OSError as error:
+                # Where that ends the turn, the others come first in the next.
+                self._put_off(one, error, now)
+                if is_trouble(error):
+                    raise
+        entered = taker.enter(sealed) if sealed and isinstance(taker, Handover) else {}
+        for claim, problem in entered.items():
+            if problem is not None:
+                self._put_off(self.claims[claim], problem, now)
                 continue
-            self._tell_of(claim.path, one, examined.past, now)
-            if isinstance(examined.verdict, Waits):
-                self._wait(one, examined.verdict, now)
-                continue
-            one.due = now + self._options.poll
-            if isinstance(examined.verdict, Refused):
-                taker.refuse(claim, examined.verdict.why)
-                self.refused += 1
-                del self.claims[claim]
-            elif not self._is_duplicate(taker, claim):
-                sealed.append(claim)
-        entered = taker.enter(sealed) if sealed and isinstance(taker, Handover) else ()
-        for claim in entered:
             del self.claims[claim]
             self.taken += 1
             self._contents.entered(claim.token, claim.docid)
+
+    def _is_sealed(self, taker: Handover, claim: Claim, one: Candidate, now: float) -> bool:
+        """Return whether a claim may enter; one that never will is through."""
+        home = taker.home.directory
+        examined = self._examiner.of_claim(home, claim.working, one.known, one.past, now)
+        self._tell_of(claim.path, one, examined.past, now)
+        if isinstance(examined.verdict, Waits):
+            self._wait(one, examined.verdict, now)
+            return False
+        one.due = now + self._options.poll
+        if isinstance(examined.verdict, Refused):
+            taker.refuse(claim, examined.verdict.why)
+            self.refused += 1
+            del self.claims[claim]
+            return False
+        return not self._is_duplicate(taker, claim)
 
     def _is_duplicate(self, taker: Handover, claim: Claim) -> bool:
         """Return whether a claim is through because its content was there."""

@@ -1,12 +1,16 @@
 """Taking files away from a folder: each drop once, none half, whatever ends an intake."""
 
+import errno
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import ConfigError
-from queuedriver.intake.handover import Handover
+from queuedriver.intake.handover import Claim, Handover
 from queuedriver.intake.watcher import Candidate, Watcher
 from tests.intakes import SETTLE, Site, claimed
 
@@ -116,8 +120,7 @@ def test_who_was_taken_for_dead_publishes_nothing_twice(any_site: Site) -> None:
     any_site.dies("one")
     any_site.turn(any_site.intake("two", "0002"), times=3)
     assert any_site.entered == {"a": b"whole"}
-    with pytest.raises(FileNotFoundError):
-        handover(first).enter([claim])
+    assert isinstance(handover(first).enter([claim])[claim], FileNotFoundError)
     assert any_site.entered == {"a": b"whole"}
 
 
@@ -145,6 +148,94 @@ def test_a_commit_whose_copy_was_moved_aside_is_published_all_the_same(site: Sit
     site.dies("one")
     site.turn(site.intake("two", "0002"), times=2)
     assert site.entered == {"a": b"whole"}
+
+
+def may_not_be_read(name: str) -> Callable[[Directory, str], int]:
+    """Return how files are opened by somebody who may not read the claims of a name."""
+    opened = Directory.open_read
+
+    def open_read(self: Directory, wanted: str) -> int:
+        if wanted.startswith(f"{name}."):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), wanted)
+        return opened(self, wanted)
+
+    return open_read
+
+
+def test_a_claim_that_may_not_be_read_waits_with_its_reason_and_holds_nobody_up(
+    any_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    any_site.drop("a")
+    assert handover(any_site.intake("one")).claim("a", "a") is not None
+    any_site.dies("one")
+    any_site.drop("b")
+    other = any_site.intake("two", "0002")
+    with monkeypatch.context() as denied:
+        denied.setattr(Directory, "open_read", may_not_be_read("a"))
+        any_site.turn(other, times=3)
+        assert any_site.entered == {"b": b"whole"}
+        (one,) = other.claims.values()
+        assert one.waits.why == "may not be read: Permission denied"
+        # No time will help: a drain does not wait for it.
+        assert other.settling == ""
+    any_site.turn(other, times=3)
+    assert set(any_site.entered) == {"a", "b"}
+
+
+@pytest.mark.parametrize("what", ["link", "directory"])
+def test_a_claim_that_turns_out_to_be_no_file_is_refused(site: Site, what: str) -> None:
+    site.drop("a")
+    site.drop("b")
+    intake = site.intake()
+    claim = handover(intake).claim("a", "a")
+    assert claim is not None
+    path = site.home / claim.working
+    path.unlink()
+    if what == "link":
+        path.symlink_to("/etc/hostname")
+    else:
+        path.mkdir()
+    intake.claims[claim] = _candidate(site)
+    site.turn(intake, times=3)
+    assert site.entered == {"b": b"whole"}
+    report = json.loads((site.folder / "refused/a.report.json").read_bytes())
+    assert report["why"] == "is not a regular file"
+
+
+def test_a_claim_that_is_taken_back_while_it_enters_keeps_no_other_from_entering(
+    any_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        any_site.drop(name)
+    intake = any_site.intake()
+    enter = Handover.enter
+
+    def late(self: Handover, claims: list[Claim]) -> dict[Claim, OSError | None]:
+        for claim in claims:
+            if claim.docid == "a":
+                (any_site.home / claim.working).rename(any_site.home / "a.ready")
+        return enter(self, claims)
+
+    with monkeypatch.context() as others:
+        others.setattr(Handover, "enter", late)
+        any_site.turn(intake)
+    any_site.turn(intake, times=3)
+    assert set(any_site.entered) == {"a", "b"}
+    assert intake.claims == {}
+
+
+def test_a_duplicate_that_cannot_be_refused_waits_with_its_reason(site: Site) -> None:
+    no_directory = site.folder.parent / "elsewhere"
+    no_directory.touch()
+    intake = site.intake(duplicates="set-aside", refused=str(no_directory))
+    for name in ("a", "b"):
+        site.drop(name)
+        site.turn(intake, times=3)
+    (one,) = intake.claims.values()
+    assert one.waits.why == "cannot be taken: Not a directory"
+    no_directory.unlink()
+    site.turn(intake, times=3)
+    assert {path.name for path in no_directory.iterdir()} == {"b", "b.report.json"}
 
 
 def test_a_newer_drop_of_the_same_name_is_a_document_of_its_own(any_site: Site) -> None:
