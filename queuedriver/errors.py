@@ -180,8 +180,12 @@ class PermanentError(Exception):
 class TryLater(Exception):
     """For processors: give the document back uncharged, and not before `after` seconds."""
 
-    def __init__(self, after: float = LATER_AFTER, reason: str = "") -> None:
-        super().__init__(reason or f"try again in {after:g} s")
+    # A class derived from this one may not call what follows.
+    after: float = LATER_AFTER
+    reason: object = ""
+
+    def __init__(self, after: float = LATER_AFTER, reason: object = "") -> None:
+        super().__init__(reason or f"try again in {after} s")
         self.after = after
         self.reason = reason
 

@@ -36,6 +36,9 @@ _OWN_FAULT = frozenset({"permanent", "not-a-file", "too-large", "operator"})
 _BY_A_STOP = frozenset({"exit", "signal", "server", "exception"})
 # What asks programs to end; and how shells, and what runs in them, say that it did.
 _STOPS = {one.name: 128 + one for one in (SIGHUP, SIGINT, SIGQUIT, SIGTERM)}
+# What code of the user's may raise: all there is. What ends a program, a task (CancelledError of
+# asyncio) or a wait (Timeout of gevent) is no Exception.
+ANYTHING = BaseException
 # The longest "later", in seconds. Longer is taken for a slip: milliseconds, or an instant.
 MAX_LATER = 366 * 24 * 3600.0
 
@@ -153,17 +156,24 @@ def _postponed(error: TryLater) -> Setback:
     if not isinstance(after, int | float) or not (after < 0 or after <= MAX_LATER):
         message = f"TryLater(after={after!r}): not a number of seconds to wait"
         return Failed(Failure(cause="bad-answer", message=message))
-    return Postponed(max(after, 0.0), error.reason)
+    return Postponed(max(after, 0.0), "" if error.reason is None else _words(error.reason))
 
 
 def _failure(cause: str, error: BaseException, permanent: bool = False) -> Failure:
-    kind = type(error).__name__
+    trace = _traceback(error)
+    return Failure(cause=cause, message=_words(error), permanent=permanent, traceback=trace)
+
+
+def _words(said: object) -> str:
+    """Return what somebody raised, or gave as a reason, as text that is not too long."""
+    kind = type(said).__name__
     try:
-        words = f"{kind}: {error}" if str(error) else kind
-    except Exception as broken:  # noqa: BLE001 - what is the user's includes how an error is shown
-        words = f"{kind}, which cannot be shown ({type(broken).__name__})"
-    message = _cut(words, _MAX_MESSAGE)
-    return Failure(cause=cause, message=message, permanent=permanent, traceback=_traceback(error))
+        words = str(said)
+    except Exception as broken:  # noqa: BLE001 - what is the user's includes how it is shown
+        return f"{kind}, which cannot be shown ({type(broken).__name__})"
+    if isinstance(said, BaseException):
+        words = f"{kind}: {words}" if words else kind
+    return _cut(words, _MAX_MESSAGE)
 
 
 def _traceback(error: BaseException) -> str:

@@ -36,8 +36,15 @@ _FILES = "/".join(("", *Directory.__module__.split("."))) + '.py"'
 
 
 def runtime_directory() -> str:
-    """Return the directory; it is made if it is not there."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or _temporary()
+    """Return the directory; it is made if it is not there. $XDG_RUNTIME_DIR may be one that cannot
+    be used: it goes when its user logs out, and after `su` it is another user's."""
+    if base := os.environ.get("XDG_RUNTIME_DIR"):
+        with suppress(OSError, ConfigError):
+            return _directory_in(base)
+    return _directory_in(_temporary())
+
+
+def _directory_in(base: str) -> str:
     path = os.path.join(base, _own_name())
     os.makedirs(path, mode=0o700, exist_ok=True)
     if os.stat(path, follow_symlinks=False).st_uid != os.getuid():
@@ -71,7 +78,9 @@ def stacks_file() -> Iterator[FileIO]:
         try:
             yield file
         finally:
-            os.unlink(path)
+            # The directory is cleaned by others, too: at a logout, or of what is old.
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 def note_ending(path: str, cause: EndedFor, message: str) -> None:

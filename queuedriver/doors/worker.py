@@ -11,7 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from io import FileIO
 
-from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback, from_exception
+from queuedriver.claims.outcomes import (
+    ANYTHING,
+    Failed,
+    Postponed,
+    Released,
+    Setback,
+    from_exception,
+)
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.settings import ZmqWorker, keys_of
 from queuedriver.doors.transports.addresses import own_name
@@ -20,7 +27,7 @@ from queuedriver.doors.workspace import Workspace
 from queuedriver.driving.lifetime import Recycling, TimeLeft
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
-from queuedriver.errors import ConfigError, Interrupted
+from queuedriver.errors import ConfigError
 from queuedriver.processors.base import Processor
 
 # Longest sleep in seconds, so that age and memory are looked at.
@@ -209,7 +216,7 @@ class _Loop:
             return outputs.results()
         except ConfigError:
             raise
-        except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
+        except ANYTHING as error:
             setback = self._limits.fair(from_exception(error))
             if isinstance(setback, Failed) and (trouble := workspace.trouble()):
                 return Postponed(_DISK_PAUSE, f"not its fault: {trouble}")

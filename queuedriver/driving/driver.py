@@ -36,7 +36,7 @@ from typing import NamedTuple
 from queuedriver.claims.charging import abandon
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
+from queuedriver.claims.outcomes import ANYTHING, DONE, Ending, Released, from_exception
 from queuedriver.disk.filesystem import is_replaced
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.group import Group
@@ -45,7 +45,7 @@ from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Left, Life, Loop
 from queuedriver.driving.plan import Quit
 from queuedriver.driving.setup import Opened, check_output, opened
-from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted
+from queuedriver.errors import ConfigError, FileSystemTrouble
 from queuedriver.format.names import life_name
 from queuedriver.format.records import Counters
 from queuedriver.options import Options
@@ -310,7 +310,7 @@ class Turns(Loop):
                 process(claim, claim.outputs, limits)
                 if not claim.seen:
                     claim.check()
-            except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
+            except ANYTHING as error:
                 failed = self._ending(error)
             ended = clock()
             if ended >= look_at:
@@ -375,7 +375,7 @@ class Turns(Loop):
                     self._process(*batch[0], self.limits)
                 ended = zip(batch, errors, strict=True)
                 return [DONE if error is None else self._ending(error) for _, error in ended]
-            except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
+            except ANYTHING as error:
                 ending = self._ending(error)
                 for_all = isinstance(ending, Released) or isinstance(error, FileSystemTrouble)
                 if len(claims) == 1 or for_all:

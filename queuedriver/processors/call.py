@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from queuedriver.claims.document import Document, Outputs
+from queuedriver.claims.outcomes import ANYTHING
 from queuedriver.disk.processes import MARKER
 from queuedriver.driving.limits import Limits, framed
 from queuedriver.errors import (
     ConfigError,
     ImportFailed,
-    Interrupted,
     ProcessorFailed,
     is_trouble,
     trouble,
@@ -65,7 +65,7 @@ def _take(answer: Any, outputs: Outputs, limits: Limits) -> BaseException | None
         return answer
     try:
         outputs.take(answer, limits)
-    except (Exception, Interrupted) as error:  # noqa: BLE001 - an iterator is the user's code too
+    except ANYTHING as error:  # an iterator is the user's code too
         return error
     return None
 

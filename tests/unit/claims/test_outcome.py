@@ -101,6 +101,28 @@ def test_try_later_before_now_is_at_once() -> None:
     assert from_exception(TryLater(-math.inf)) == Postponed(0.0, "")
 
 
+def test_whatever_is_given_as_the_reason_is_told_as_text() -> None:
+    said: list[tuple[Any, str]] = [
+        (ValueError("busy"), "ValueError: busy"),
+        (None, ""),
+        (503, "503"),
+        (Unprintable(), "Unprintable, which cannot be shown (RuntimeError)"),
+    ]
+    for reason, told in said:
+        assert from_exception(TryLater(30.0, reason)) == Postponed(30.0, told)
+
+
+class Busy(TryLater):
+    """A user's own, which does not know how one is made."""
+
+    def __init__(self, printer: str) -> None:
+        self.printer = printer
+
+
+def test_a_class_derived_from_try_later_need_not_know_how_one_is_made() -> None:
+    assert from_exception(Busy("third floor")) == Postponed(60.0, "")
+
+
 @pytest.mark.parametrize("after", [math.nan, math.inf, 1e300, MAX_LATER + 1, "60", None])
 def test_try_later_at_no_sensible_time_is_a_bad_answer(after: Any) -> None:
     outcome = from_exception(TryLater(after, "x"))

@@ -16,10 +16,12 @@ from queuedriver.disk.runtime import (
     note_crash,
     note_ending,
     read_ending,
+    runtime_directory,
     stacks_file,
     unnote_ending,
     waited_for_files,
 )
+from queuedriver.errors import ConfigError
 from queuedriver.format.records import Failure
 
 
@@ -113,6 +115,42 @@ def name_of(dump: FileIO) -> str:
     return str(dump.name)
 
 
+def test_file_of_stacks_that_somebody_removed_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "of a session"))
+    with stacks_file() as file:
+        shutil.rmtree(tmp_path / "of a session")
+        assert file.write(b"late")
+
+
+@pytest.mark.parametrize("made", ["a file", "a link that leads nowhere"])
+def test_runtime_directory_that_cannot_be_used_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    wanted, temporary = tmp_path / "wanted", tmp_path / "temporary"
+    temporary.mkdir()
+    if made == "a file":
+        wanted.write_bytes(b"")
+    else:
+        wanted.symlink_to(tmp_path / "nowhere" / "deep")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(wanted))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    assert runtime_directory() == str(temporary / f"queuedriver-{os.getuid()}")
+
+
+def test_directory_that_another_user_made_in_our_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ours = os.getuid() + 1
+    (tmp_path / f"queuedriver-{ours}").mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: ours)
+    with pytest.raises(ConfigError, match="belongs to another user; set XDG_RUNTIME_DIR"):
+        runtime_directory()
+
+
 def test_a_driver_that_nobody_ended_left_nothing(dump: FileIO) -> None:
     assert read_ending(name_of(dump)) is None
 
@@ -181,7 +219,7 @@ def test_crash_by_its_own_hard_limit_is_one_of_a_driver_that_hung(dump: FileIO) 
 def test_stacks_are_found_by_whoever_has_another_environment(
     dump: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     note_ending(name_of(dump), "ended", "it was stopped")
     assert read_ending(name_of(dump)) == Failure(cause="ended", message="it was stopped")

@@ -1,5 +1,6 @@
 """A turn of work ends one way or another, whatever a processor or a file system comes up with."""
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -22,6 +23,7 @@ from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Left
 from queuedriver.errors import ConfigError, NotFound, PermanentError, TryLater
+from queuedriver.format import names
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import CallProcessor
@@ -102,11 +104,16 @@ def bank_for(
     return bank
 
 
-def drain(bench: "Bench", function: Processor | Callable[..., Any], **options: Any) -> Left:
+def drain(
+    bench: "Bench",
+    function: Processor | Callable[..., Any],
+    clock: Callable[[], float] | None = None,
+    **options: Any,
+) -> Left:
     """A driver over all there is."""
-    bench.directory("out")
+    source, to = bench.directory("in").path, bench.directory("out").path
     asked = Options(drain=True, poll=True, **options)
-    return Driver(bench.directory("in").path, function, bench.root / "out", options=asked).run()
+    return Driver(source, function, to, options=asked, clock=clock).run()
 
 
 # A file system in trouble
@@ -302,6 +309,10 @@ def test_too_many_open_files_are_charged_to_nobody(bench: "Bench", banks: list[B
 # A processor's ideas
 
 
+class TimeIsUp(BaseException):
+    """What libraries raise that is to pass by `except Exception`."""
+
+
 class Unprintable(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -317,6 +328,9 @@ class Unprintable(Exception):
         ValueError("caf\udce9"),
         SystemExit(0),
         MemoryError(),
+        asyncio.CancelledError(),
+        KeyboardInterrupt(),
+        TimeIsUp(),
     ],
 )
 def test_whatever_a_processor_raises_ends_its_document_and_not_the_driver(
@@ -337,6 +351,21 @@ def test_whatever_a_processor_raises_ends_its_document_and_not_the_driver(
     assert len(report.attempts) == 2
 
 
+@pytest.mark.parametrize("reason", [ValueError("busy"), "caf\udce9", Unprintable()])
+def test_whatever_is_given_as_the_reason_postpones_the_document_and_ends_no_driver(
+    bench: "Bench", reason: object
+) -> None:
+    def function(document: Document) -> bytes:
+        raise TryLater(60.0, reason)
+
+    bench.put("in/doc.ready")
+    left = drain(bench, function)
+    assert (left.word, left.exit_code) == ("later", 75)
+    (waits,) = bench.ls()
+    assert waits.endswith(f".{names.LATER}")
+    assert bench.queue().report("doc") is None
+
+
 class OurBug(BaseException):
     """What nobody expects."""
 
@@ -344,17 +373,26 @@ class OurBug(BaseException):
 def test_a_document_that_brings_its_driver_down_is_tried_once_more_and_set_aside(
     bench: "Bench",
 ) -> None:
+    last = ""
+
     def function(document: Document) -> bytes:
-        if document.docid == "bad":
-            raise OurBug
+        nonlocal last
+        last = document.docid
         return b"good"
+
+    def clock() -> float:
+        nonlocal last
+        if last == "bad":
+            last = ""
+            raise OurBug
+        return time.monotonic()
 
     for docid in ("bad", "good"):
         bench.put(f"in/{docid}.ready", b"content")
     crashes = 0
     for _ in range(4):
         try:
-            left = drain(bench, function)
+            left = drain(bench, function, clock)
             break
         except OurBug:
             crashes += 1
