@@ -190,6 +190,8 @@ class Directory:
         except FileNotFoundError:
             return False
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return False
             # A symlink, a socket, a file we may not read: all of them are there.
             if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM):
                 raise

@@ -22,6 +22,12 @@ from queuedriver.intake.options import fill
 from queuedriver.intake.rules import SOMEBODY, Facts, Past, Taken, Verdict, Waits, of_name
 
 _LONGEST_PATH = 4096
+# What an entry of the ledger says, by its event.
+_ENTRIES = {
+    "submitted": "entered as {entry.docid}",
+    "refused": "refused: {entry.why}",
+    "skipped": "skipped as a duplicate: {entry.why}",
+}
 # In the flags of an open file, as octal digits: not for reading alone.
 _FOR_WRITING = os.O_WRONLY | os.O_RDWR
 
@@ -77,7 +83,7 @@ def _of_drop(folder: Directory, home: Directory, path: str, told: Told) -> str |
         if hidden := of_name(path, told.options):
             return hidden
         if told.options.leaves and (entry := _entry(home, path, facts)):
-            return f"refused: {entry.refused}" if entry.refused else f"entered as {entry.docid}"
+            return _ENTRIES[entry.event].format(entry=entry)
         now = time.monotonic()
         examiner = Examiner(told.options, leases=told.leases, local=told.local)
         verdict = examiner.of_drop(directory, name, _past(facts, now), now).verdict

@@ -200,7 +200,7 @@ class Handover:
             return
         where = time.strftime(form)
         with self._folder.directory.subdirectory(where, create=True) as archive:
-            move(self.home.directory, name, archive, os.path.basename(claim.path), claim.token)
+            move(self.home.directory, name, archive, _kept(claim, archive), claim.token)
 
     # What does not enter
 
@@ -230,7 +230,7 @@ class Handover:
         else:
             refused = Directory.open(where, create=True)
         with refused:
-            final = move(source, name, refused, os.path.basename(claim.path), claim.token)
+            final = move(source, name, refused, _kept(claim, refused), claim.token)
             if final is not None:
                 origin = self.origin(claim)
                 said = {"file": origin, "why": why, "refused_at": time.time()}
@@ -278,3 +278,16 @@ class Handover:
         claim = Claim(copy.docid, copy.token, "")
         claimed = any(map(self.home.directory.present, (claim.working, claim.written)))
         return not claimed and self.home.is_gone(copy.token, held)
+
+
+def _kept(claim: Claim, directory: Directory) -> str:
+    """Return the name that a file is to have in a directory for good: its own, shortened where that
+    leaves no room for a report beside it, or for a second file of that name."""
+    name = os.path.basename(claim.path)
+    second = names.second_docid(name, claim.token)
+    room = directory.longest_name() - len(names.REPORT)
+    if len(os.fsencode(second)) <= room:
+        return name
+    stem, _, end = second.rpartition("~")
+    cut = os.fsencode(stem)[: room - len(os.fsencode(end)) - 1]
+    return f"{cut.decode(errors='ignore')}~{end}"

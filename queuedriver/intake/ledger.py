@@ -40,8 +40,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     docid: str
     path: str
     at: float
-    # Why it did not enter; "" when it did.
-    refused: str = ""
+    # What became of it, as the journal has it, and why.
+    event: str = "submitted"
+    why: str = ""
 
 
 def key_of(path: str, facts: Facts) -> str:
@@ -90,7 +91,7 @@ class Ledger:
     def leave(self, path: str, docid: str, facts: Facts, event: str, why: str) -> None:
         """Note that a file is refused, or skipped, and why; it is not looked at again as it is."""
         key, token = key_of(path, facts), self._next()
-        entry = Entry(token=token, docid=docid, path=path, at=time.time(), refused=why)
+        entry = Entry(token=token, docid=docid, path=path, at=time.time(), event=event, why=why)
         with suppress(FileExistsError):
             self._ledger.write_first(key, encode(entry), self._into.durable)
             origin = os.path.join(self._folder.directory.path, path)

@@ -3,7 +3,10 @@
 import json
 import os
 
+from queuedriver.disk.filesystem import Directory
+from queuedriver.intake.explaining import why
 from queuedriver.intake.folder import facts_of
+from queuedriver.intake.home import Told
 from queuedriver.intake.ledger import Ledger
 from queuedriver.intake.rules import Facts
 from queuedriver.intake.watcher import Watcher
@@ -110,3 +113,18 @@ def test_a_duplicate_is_skipped_and_not_refused(site: Site) -> None:
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     noted = [(one["event"], one["docid"]) for one in events]
     assert noted == [("submitted", "a"), ("skipped", "b")]
+
+
+def test_why_says_of_a_duplicate_that_it_is_one_and_of_which(site: Site) -> None:
+    intake = site.intake(after="leave", duplicates="skip", max_size=10)
+    intake._taker.home.note(
+        Told(queue=str(site.queue), options=intake._examiner.options, leases=True, local=True)
+    )
+    for name, content in (("a", b"whole"), ("b", b"whole"), ("c", b"much too large")):
+        site.drop(name, content)
+        site.turn(intake, times=3)
+    with Directory.open(site.folder) as folder, Directory.open(site.inside) as home:
+        said = {name: why(folder, home, name) for name in "abc"}
+    assert said["a"] == "entered as a"
+    assert said["b"] == "skipped as a duplicate: its content entered before, as a"
+    assert said["c"].startswith("refused: 14 B is more than max_size")

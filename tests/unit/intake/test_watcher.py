@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,6 +167,21 @@ def test_a_name_that_cannot_be_a_docid_is_refused(site: Site) -> None:
         "refused/a.ready",
         "refused/" + "x" * 200,
     }
+
+
+def test_a_refused_file_has_its_report_however_long_its_name_is(site: Site) -> None:
+    names = ["x" * 251 + ".pdf", "é" * 120 + "-1.pdf", "é" * 120 + "-2.pdf"]
+    intake = site.intake()
+    # One of the same name was refused before.
+    for name in [*names, names[0]]:
+        site.drop(name)
+        site.turn(intake, times=3)
+    reports = sorted((site.folder / "refused").glob("*.report.json"))
+    files = [Path(str(path).removesuffix(".report.json")) for path in reports]
+    assert len(files) == 4
+    assert sorted(site.folder.glob("refused/*.pdf")) == files
+    said = [json.loads(path.read_bytes())["file"] for path in reports]
+    assert sorted(said) == sorted(str(site.folder / name) for name in [*names, names[0]])
 
 
 @pytest.mark.parametrize("after", ["move", "leave"])
