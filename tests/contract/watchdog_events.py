@@ -402,7 +402,8 @@ OPERATORS = Group(
         ),
         Event(
             "drivers_that_disagree_with_an_old_one_come_when_it_has_left",
-            "a watchdog is started with other ``retries`` while a driver of an earlier one finishes",
+            "a watchdog is started with other ``retries`` while a driver of an earlier one "
+            "finishes",
             "its own drivers wait for that one, and come by themselves",
             15,
         ),
