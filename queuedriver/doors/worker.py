@@ -210,8 +210,8 @@ class _Loop:
     def _answer(self, work: Work) -> tuple[Result, ...] | Setback:
         """Return what comes of one document."""
         workspace = self._workspace
-        document, outputs = workspace.lay_out(work)
         try:
+            document, outputs = workspace.lay_out(work)
             self._processor.process(document, outputs, self._limits)
             return outputs.results()
         except ConfigError:

@@ -92,9 +92,9 @@ class Workspace:
         self._make()
 
     def _make(self) -> None:
-        self._private = PrivateDirectory("worker")
-        self.path = self._private.path
-        self._results = self._private.inside.subdirectory(_RESULTS, create=True)
+        private = PrivateDirectory("worker")
+        self._results = private.inside.subdirectory(_RESULTS, create=True)
+        self._private, self.path = private, private.path
         self._targets = (Target(_RESULTS, self._results, Publication(names.DEFAULT_PUBLISH)),)
 
     def close(self) -> None:
@@ -103,11 +103,14 @@ class Workspace:
         self._private.close()
 
     def lay_out(self, work: Work) -> tuple["Payload", "MemoryOutputs"]:
-        """Return what a processor gets."""
+        """Return what a processor gets; OSError where there can be no directory for it now, which
+        `trouble` tells."""
         if self._results.moved():
             # Whoever tidies up /tmp has not seen that it is in use.
-            self.close()
+            before = self._results, self._private
             self._make()
+            for one in before:
+                one.close()
         docid = work.docid if names.objection(work.docid) is None else _NAMELESS
         self._payload = Payload(
             docid, work.attempt, work.service, self._private.inside, _INPUT, data=work.payload

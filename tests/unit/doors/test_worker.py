@@ -1,41 +1,59 @@
 """A worker's loop, between a session and a processor."""
 
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from queuedriver.doors.scale0 import wire
 from queuedriver.doors.scale0.settings import WorkerSettings
 from queuedriver.doors.scale0.wire import Options
 from queuedriver.doors.transports.base import Arrival, Message, Transport
-from queuedriver.doors.words import Leave
 from queuedriver.doors.worker import work
 from queuedriver.processors.call import CallProcessor
 
 
-def said(command: str, body: bytes | None = None, **options: object) -> Message:
-    return Message(b"", list(wire.encode(command, Options(**options), body)))  # type: ignore[arg-type]
+def said(command: str, body: bytes | None = None, **options: Any) -> Message:
+    return Message(b"", list(wire.encode(command, Options(**options), body)))
 
 
-class TellsOff(Transport):
-    """A broker that deals a request and sends its worker away with the next word; the worker is
-    asked to leave just then."""
+DEAL = said("WORKREQUEST", b"in", work_request_identifier="b:1", docid="doc")
+LEAVE = said("DISCONNECTERROR", error_code=501)
 
-    def __init__(self) -> None:
+
+class Broker(Transport):
+    """A broker of scale0 that deals a request, and says `then` with it; its worker is asked to
+    leave when it has answered, or is sent away."""
+
+    def __init__(self, *then: Message, before: Callable[[], None] = lambda: None) -> None:
         self.fd = os.eventfd(1)
+        self.before = before
+        self.dealt = [said("READYOK"), DEAL, *then]
         self.answers: list[list[Message]] = []
+        self.replies: list[Options] = []
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
-        if frames[0] == b"CHECKCONFIG":
-            self.answers.append([said("CONFIG", services=("",), config_version="v1")])
-        if frames[0] == b"READY":
-            deal = said("WORKREQUEST", b"in", work_request_identifier="b:1", docid="doc")
-            self.answers.append([said("READYOK"), deal, said("DISCONNECTERROR", error_code=501)])
+        message = wire.decode(frames)
+        match message.command:
+            case "CHECKCONFIG":
+                self.answers.append([said("CONFIG", services=("",), config_version="v1")])
+            case "READY" if self.dealt:
+                self.before()
+                self.answers.append(self.dealt)
+                self.dealt = []
+            case "WORKREPLY":
+                self.replies.append(message.options)
+                os.kill(os.getpid(), signal.SIGTERM)
         return True
 
     def arrivals(self) -> Iterator[Arrival]:
         for message in self.answers.pop(0) if self.answers else ():
-            if message.frames[0] == b"DISCONNECTERROR":
+            if message is LEAVE:
                 os.kill(os.getpid(), signal.SIGTERM)
             yield message
 
@@ -50,15 +68,32 @@ class TellsOff(Transport):
 
 
 class Settings(WorkerSettings, frozen=True, kw_only=True):
-    def transport(self, name: str, to: str = "") -> TellsOff:
-        return TellsOff()
+    connection: Broker
+
+    def transport(self, name: str, to: str = "") -> Broker:
+        return self.connection
 
 
-def nothing(document: object) -> bytes:
-    raise AssertionError("it was the broker's again")
+def unwanted(document: object) -> bytes:
+    raise AssertionError("it was not to be processed")
 
 
 def test_worker_that_is_sent_away_while_it_is_asked_to_leave_begins_nothing_and_leaves() -> None:
-    leave = work(Settings(), CallProcessor(nothing, "nothing"), print)
-    assert isinstance(leave, Leave)
+    broker = Broker(LEAVE)
+    leave = work(Settings(connection=broker), CallProcessor(unwanted), print)
     assert leave.exit_code == 78
+    assert broker.replies == []
+
+
+def test_document_is_tried_later_where_its_worker_has_no_temporary_directory_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    broker = Broker(before=lambda: shutil.rmtree(place))
+    leave = work(Settings(connection=broker), CallProcessor(unwanted), print)
+    assert leave.exit_code == 0
+    (reply,) = broker.replies
+    assert reply.status == 75
+    assert "not its fault: somebody has removed" in reply.error_message
