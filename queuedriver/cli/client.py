@@ -3,11 +3,12 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Annotated, Any
 
 from queuedriver.cli import say
 from queuedriver.cli.settings import rows_of, settings_of
+from queuedriver.disk.filesystem import Directory
 from queuedriver.doors.client import Client, write_results
 from queuedriver.doors.roundrobin import settings as of_roundrobin
 from queuedriver.doors.scale0 import settings as of_scale0
@@ -24,7 +25,8 @@ def roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -
 
     \b
     exit 0   all were answered, and well
-         1   some were not: each is named on stderr
+         1   some were not, or not all of an answer could be written: each is named
+         66  a file cannot be read: nothing was asked
          69  no broker answers
          73  an answer's file is there already
     """
@@ -44,7 +46,8 @@ def scale0(**told: Annotated[Any, *rows_of(of_scale0.ClientSettings)]) -> int:
 
     \b
     exit 0   all were answered, and well
-         1   some were not: each is named on stderr
+         1   some were not, or not all of an answer could be written: each is named
+         66  a file cannot be read: nothing was asked
          69  no broker answers
          73  an answer's file is there already
     """
@@ -54,10 +57,13 @@ def scale0(**told: Annotated[Any, *rows_of(of_scale0.ClientSettings)]) -> int:
 def _ask(asked: AnyClient) -> int:
     """Bring files and write down the answers; return the exit code."""
     with closing(asked.transport(own_name())) as transport:
+        for path in asked.files:
+            if os.path.isdir(path) or not os.access(path, os.R_OK):
+                raise NotFound(f"{path!r} is no file that can be read; nothing was asked")
         if asked.to is not None:
             _check_answers(asked.files, asked.to)
         running = Client(asked.session(), transport, asked.parallel, say)
-        return _collect(running.run(_documents(asked.files, asked.max_message)), asked.to)
+        return collect(running.run(_documents(asked.files, asked.max_message)), asked.to)
 
 
 def _check_answers(files: Sequence[str], to: str) -> None:
@@ -92,21 +98,21 @@ def _documents(files: Sequence[str], most: int) -> Iterator[tuple[str, bytes]]:
         yield os.path.basename(path), data
 
 
-def _collect(ends: Iterator[tuple[str, Ended]], to: str | None) -> int:
+def collect(ends: Iterator[tuple[str, Ended]], to: str | None) -> int:
     """Write answers down as they come; return the exit code."""
     failed = 0
-    for name, ended in ends:
-        if ended.why:
-            failed += 1
-            say(f"{name!r}: {ended.why}")
-        elif to is None:
-            for result in ended.results:
-                sys.stdout.buffer.write(result.data)
-        else:
-            try:
-                write_results(to, name, ended.results)
-            except FileExistsError as error:
+    with ExitStack() as at_end:
+        directory = at_end.enter_context(Directory.open(to, create=True)) if to else None
+        for name, ended in ends:
+            why = ended.why
+            if not why and to and directory is not None:
+                if lost := write_results(directory, to, name, ended.results):
+                    why = f"not all of its answer is kept: {lost}"
+            elif not why:
+                for result in ended.results:
+                    sys.stdout.buffer.write(result.data)
+            if why:
                 failed += 1
-                say(f"{name!r}: not all of its answer is kept: {error.filename!r} is there already")
+                say(f"{name!r}: {why}")
     sys.stdout.buffer.flush()
     return 1 if failed else 0

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from queuedriver.disk.filesystem import Directory
 from queuedriver.doors.client_session import ClientSession
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.transports.base import Transport
@@ -42,34 +43,36 @@ class Client:
         while self._asked:
             yield from self._converse()
 
-    def _converse(self) -> list[tuple[str, Ended]]:
-        """Wait for what comes next; return what has ended."""
+    def _converse(self) -> Iterator[tuple[str, Ended]]:
+        """Wait for what comes next; yield what has ended. Unreachable when there is nobody to ask
+        any more."""
         sleep([self._talk])
         self._talk.turn(time.monotonic(), time.time())
         ended, self._ended = self._ended, []
+        yield from ended
         if missing := any(one.why for _, one in ended) and self._talk.transport.missing():
             raise Unreachable(missing)
-        return ended
 
     def _act(self, effect: Effect) -> None:
         if isinstance(effect, Ended) and (name := self._asked.pop(effect.id, None)) is not None:
             self._ended.append((name, effect))
 
 
-def write_results(directory: str, name: str, results: Sequence[Result]) -> list[str]:
-    """Write results into files of a directory, none of which may be there; return their paths.
+def write_results(directory: Directory, to: str, name: str, results: Sequence[Result]) -> str:
+    """Write results into files of a directory, which people call `to`, each as a whole, and none
+    over one that is there; return why not all of them are, or nothing.
 
     One result without a name gets the document's; a name that came by the network is no path.
     """
-    os.makedirs(directory, exist_ok=True)
-    paths = []
     for result in results:
         wanted = name if result.name is None else result.name
         if (objection := names.objection(wanted)) is not None:
-            raise Unreachable(f"the answer names a file {wanted!r}, which is refused: {objection}")
-        path = os.path.join(directory, wanted)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-        with os.fdopen(fd, "wb") as file:
-            file.write(result.data)
-        paths.append(path)
-    return paths
+            return f"it names a file {wanted!r}, which is refused: {objection}"
+        path = os.path.join(to, wanted)
+        try:
+            directory.write_first(wanted, result.data)
+        except FileExistsError:
+            return f"{path!r} is there already"
+        except OSError as error:
+            return f"{path!r} cannot be written: {error.strerror}; mend that, and ask again"
+    return ""

@@ -545,6 +545,14 @@ def test_answer_whose_file_is_there_is_refused_before_anything_is_asked(place: P
     assert not (place.root / "new").exists()
 
 
+def test_file_that_cannot_be_read_is_refused_before_anything_is_asked(place: Place) -> None:
+    ask = ("client", "roundrobin", "tcp://127.0.0.1:1", "send", "loud.py")
+    for name in ("missing", "in"):
+        said = command(*ask, name, cwd=place.root)
+        assert said.code == 66
+        assert f"'{name}' is no file that can be read; nothing was asked" in said.err
+
+
 def test_answer_that_names_a_file_that_is_there_is_told_and_the_others_are_written(
     place: Place,
 ) -> None:
