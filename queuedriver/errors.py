@@ -182,9 +182,9 @@ class TryLater(Exception):
 
     # A class derived from this one may not call what follows.
     after: float = LATER_AFTER
-    reason: object = ""
+    reason: str = ""
 
-    def __init__(self, after: float = LATER_AFTER, reason: object = "") -> None:
+    def __init__(self, after: float = LATER_AFTER, reason: str = "") -> None:
         super().__init__(reason or f"try again in {after} s")
         self.after = after
         self.reason = reason

@@ -152,11 +152,12 @@ def cause_key(failure: Failure) -> str:
 
 def _postponed(error: TryLater) -> Setback:
     after: object = error.after
+    reason: object = error.reason
     # NaN is neither.
     if not isinstance(after, int | float) or not (after < 0 or after <= MAX_LATER):
         message = f"TryLater(after={after!r}): not a number of seconds to wait"
         return Failed(Failure(cause="bad-answer", message=message))
-    return Postponed(max(after, 0.0), "" if error.reason is None else _words(error.reason))
+    return Postponed(max(after, 0.0), "" if reason is None else _words(reason))
 
 
 def _failure(cause: str, error: BaseException, permanent: bool = False) -> Failure:

@@ -353,7 +353,7 @@ def test_whatever_a_processor_raises_ends_its_document_and_not_the_driver(
 
 @pytest.mark.parametrize("reason", [ValueError("busy"), "caf\udce9", Unprintable()])
 def test_whatever_is_given_as_the_reason_postpones_the_document_and_ends_no_driver(
-    bench: "Bench", reason: object
+    bench: "Bench", reason: Any
 ) -> None:
     def function(document: Document) -> bytes:
         raise TryLater(60.0, reason)
