@@ -53,6 +53,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         """Return how it drives."""
         return msgspec.structs.replace(self.stage.options(), linger=_LINGER, until=self.until)
 
+    def begun_for(self, stage: Stage) -> Stage:
+        """Return the stage that a driver with this order was begun for, which is `stage` by now."""
+        told = self.stage
+        if stage.timeout == "auto" and told.timeout is None:
+            told = msgspec.structs.replace(told, timeout="auto")
+        return with_own(told, stage)
+
     @property
     def settled(self) -> tuple[object, ...]:
         """Return what all drivers of a queue must agree on."""
@@ -156,8 +163,7 @@ class StageOrders:
     @property
     def _told(self) -> Stage:
         """Return what a driver has to know of the stage."""
-        stage, path = self.stage, self.pipeline.path
-        own = _OWN if stage.kind == "server" else {*_OWN, "startup_timeout"}
+        stage, path, own = self.stage, self.pipeline.path, _own(self.stage)
         told = {name: getattr(stage, name) for name in Stage.__struct_fields__ if name not in own}
         told |= {name: tuple(map(path, told[name])) for name in ("inputs", "outputs")}
         if stage.intake is not None:
@@ -185,6 +191,16 @@ class StageOrders:
     def _environment(self) -> dict[str, str]:
         """Return what a driver has in its environment besides the watchdog's own."""
         return {**self.stage.env, GRACE: f"{self.stage.grace:g}"}
+
+
+def _own(stage: Stage) -> set[str]:
+    return _OWN if stage.kind == "server" else {*_OWN, "startup_timeout"}
+
+
+def with_own(told: Stage, stage: Stage) -> Stage:
+    """Return the stage that a driver was begun for; what it was not told is as `stage` has it."""
+    own = {name: getattr(stage, name) for name in _own(told)}
+    return msgspec.structs.replace(told, **own)
 
 
 def encode(order: Order) -> bytes:

@@ -40,6 +40,7 @@ from watchdogd.policy import (
     Withdraw,
     cause,
     decide,
+    hard_limit,
     leaves_within,
     reason,
     remember,
@@ -62,11 +63,16 @@ NO_USAGE = Usage()
 class Run:
     """One driver's life in a slot."""
 
-    def __init__(self, child: Child, board: Board | None, order: Order, now: float) -> None:
+    def __init__(
+        self, child: Child, board: Board | None, order: Order, stage: Stage, now: float
+    ) -> None:
         self.child = child
         # None: it could not be made, and so no driver begins.
         self.board = board
         self.order = order
+        # The stage that it was begun for; what it was not told is as the file has it now. It is
+        # judged by this: it keeps to the limits that it was told.
+        self.stage = stage
         self.started_at = now
         self.glimpse = BLANK
         # What the helper has measured of it and of what it has started; its bytes, with those, but
@@ -111,7 +117,7 @@ class Run:
             taken = resident_memory(self.child.pid) if self.glimpse.pid else 0
             self._own_memory = max(0, taken - self.glimpse.shared)
 
-    def seen(self, seen: Seen) -> Seen:
+    def seen(self, seen: Seen, learned: float | None) -> Seen:
         """Return these facts of a slot with those of the run."""
         glimpse, child = self.glimpse, self.child
         return replace(
@@ -120,6 +126,7 @@ class Run:
             started_at=self.started_at + (0.0 if glimpse.ready_at else self._stall),
             ready_at=glimpse.ready_at,
             began_at=glimpse.began_at + self._stall if glimpse.began_at else 0.0,
+            hard=hard_limit(self.stage, learned),
             state=glimpse.state,
             left_at=self.left_at,
             memory=self.memory,
@@ -265,25 +272,19 @@ class Slot:
         self._tell("ready", f"after {took:.2f} s")
         return took
 
-    def seen(self, hard: float | None, fs_ok: bool, idle: str) -> Seen:
-        """Return the facts, as the policy wants them."""
-        seen = Seen(
-            unwanted=self.unwanted,
-            alive=False,
-            past=self.past,
-            hard=hard,
-            fs_ok=fs_ok,
-            idle=idle,
-        )
-        return self.run.seen(seen) if self.run else seen
+    def seen(self, learned: float | None, fs_ok: bool, idle: str) -> Seen:
+        """Return the facts, as the policy wants them; `learned` is how long the document at hand
+        may take by what others of the stage took."""
+        seen = Seen(unwanted=self.unwanted, alive=False, past=self.past, fs_ok=fs_ok, idle=idle)
+        return self.run.seen(seen, learned) if self.run else seen
 
     # Act
 
-    def follow(self, stage: Stage, seen: Seen, now: float) -> float:
+    def follow(self, seen: Seen, now: float) -> float:
         """Do what the policy says; return when it wants to be asked again at the latest. A start is
         shown, and left to the caller."""
-        action = decide(seen, stage, now)
         run = self.run
+        action = decide(seen, run.stage if run else self.next_order.stage, now)
         if isinstance(action, Start):
             # It may have to wait for its turn.
             if self.past.state == CRASH_LOOPED and self.rest.state != "starting":
@@ -298,13 +299,13 @@ class Slot:
         if isinstance(action, Withdraw) and run is not None:
             run.withdraw(now)
         elif isinstance(action, Ask) and run is not None:
-            self._ask(run, action, stage, now)
+            self._ask(run, action, now)
         return now
 
-    def _ask(self, run: Run, action: Ask, stage: Stage, now: float) -> None:
+    def _ask(self, run: Run, action: Ask, now: float) -> None:
         """Ask something of the driver. Why it dies is noted before it does."""
         if action.step == "leave":
-            run.child.ask("leave", action.why, now, leaves_within(stage.grace))
+            run.child.ask("leave", action.why, now, leaves_within(run.stage.grace))
             run.told_to_leave = action.why, run.child.due_at
         else:
             run.note_ending(action.why)
@@ -352,30 +353,33 @@ class Slot:
 
     # Runs
 
-    def begin(self, child: Child, board: Board | None, now: float) -> None:
-        """Have a driver live here from now on, be it still to come."""
-        self.run = Run(child, board, self.next_order, now)
+    def begin(self, child: Child, board: Board | None, stage: Stage, now: float) -> None:
+        """Have a driver of this stage live here from now on, be it still to come."""
+        self.run = Run(child, board, self.next_order, stage, now)
         self.starts_after[self._ended_as] += 1
         self._show(Rest("starting"), now)
         self._tell_of(self.run)
 
-    def adopt(self, child: Child, board: Board, order: Order | None, until: float) -> None:
+    def adopt(
+        self, child: Child, board: Board, order: Order | None, stage: Stage, now: float
+    ) -> None:
         """Take over a driver that an earlier watchdog has started with this order; None: nobody
-        knows. One that the kernel has told to leave has time until then."""
+        knows, and it passes for one of the stage as it is now."""
         if order is not None:
             # That it was restarted once is no reason to do so again.
             self.next_order = replace(self.next_order, restart=order.restart)
+            stage = order.begun_for(stage)
         glimpse = board.read()
         told = self.next_order if order is None or order == self.next_order else order
-        self.run = run = Run(child, board, told, glimpse.ready_at)
-        run.started_at = glimpse.ready_at or time.monotonic()
+        self.run = run = Run(child, board, told, stage, glimpse.ready_at or now)
         run.glimpse, run.is_told = glimpse, True
         self.starts_after["adopted"] += 1
         self.earlier = Totals().minus(glimpse.totals)
         self._counted_before = Counted().minus(glimpse.counted)
         if order is not None and order.parent:
-            # A second signal would take the document at hand away from it.
-            run.leaves("its watchdog has died", until)
+            # The kernel has told it to leave. A second signal would take the document at hand away
+            # from it.
+            run.leaves("its watchdog has died", now + leaves_within(stage.grace))
             run.rung_told = "leave"
         self._tell("adopted", f"process {child.pid}")
 

@@ -23,12 +23,12 @@ from queuedriver.driving.live_status import Board, Totals
 from queuedriver.errors import BUG, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
-from watchdogd.driver_orders import Order, StageOrders, encode, keep, read
+from watchdogd.driver_orders import Order, StageOrders, encode, keep, read, with_own
 from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
 from watchdogd.logs import open_log
 from watchdogd.pipeline.model import Pipeline, Stage
-from watchdogd.policy import CRASH_LOOPED, HUNG, hard_limit, is_degraded, leaves_within
+from watchdogd.policy import CRASH_LOOPED, HUNG, is_degraded, leaves_within
 from watchdogd.queue_view import QueueView, StageInputs
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import NO_USAGE, Slot
@@ -182,9 +182,8 @@ class StageDrivers:
             # One that left as it was told may know more than the look before; one that crashed not.
             knows_more = slot.past.state == "stopped" and slot.ended_at >= view.looked_at
             why_idle = idle or (slot.past.why if knows_more else "")
-            hard = hard_limit(stage, self.pace.limit_of(glimpse.docid))
-            seen = slot.seen(hard, fs_ok, why_idle)
-            due = min(due, slot.follow(stage, seen, now))
+            seen = slot.seen(self.pace.limit_of(glimpse.docid), fs_ok, why_idle)
+            due = min(due, slot.follow(seen, now))
             if slot.run is None and slot.rest.state == "starting":
                 self._start(slot, now, starts)
                 # What could not even be started is over by now, and is tried again later.
@@ -226,7 +225,7 @@ class StageDrivers:
             child = Child()
             child.failure = f"it cannot be started: {error}"
             child.exit = Exit(code=code_of(error) if isinstance(error, OSError) else BUG)
-        slot.begin(child, board, now)
+        slot.begin(child, board, self.stage, now)
 
     # End
 
@@ -242,7 +241,7 @@ class StageDrivers:
         life = slot.died(ended, self.stage, now)
         if life and life.word == OUT_OF_TIME and self._deadline is not None:
             self._deadline.was_too_near(life.why, time.time())
-        if life and life.ended_for == HUNG and self.stage.timeout == "auto":
+        if life and life.ended_for == HUNG and run.stage.timeout == "auto":
             self.pace.was_late(run.glimpse.docid)
         return True
 
@@ -255,7 +254,7 @@ class StageDrivers:
             self._make_slots(number)
             slot = self.slots[number - 1]
             order = read(self._context.local, slot.next_order.id)
-            slot.adopt(child, board, order, now + leaves_within(self.stage.grace))
+            slot.adopt(child, board, order, self.stage, now)
             if order is None or not order.parent:
                 # How many there are to be is not known before the first look.
                 slot.unwanted = ""
@@ -278,6 +277,8 @@ class StageDrivers:
         orders.stage, orders.pipeline = stage, pipeline
         self.templates.load = orders.load
         for slot in self.slots:
+            if slot.run is not None:
+                slot.run.stage = with_own(slot.run.stage, stage)
             order = orders.of(slot.number, slot.next_order.restart)
             if order != slot.next_order:
                 slot.next_order = order

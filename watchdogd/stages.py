@@ -143,8 +143,13 @@ class Stages:
 
     @property
     def alive(self) -> list[Stage]:
-        """Return the stages of which something runs, or is about to."""
-        return [one.stage for one in self.everyone if not one.settled]
+        """Return the stages of which something runs, or is about to, each as those have it that may
+        take longest to leave."""
+        return [
+            max((one.stage, *(slot.run.stage for slot in one.slots if slot.run)), key=ends_within)
+            for one in self.everyone
+            if not one.settled
+        ]
 
     def reap(self, now: float) -> int:
         """Take note of drivers that have come or ended; return how many have ended."""

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import time
 from contextlib import closing
 
 import pytest
@@ -268,6 +269,22 @@ def test_reload_with_a_typo_leaves_the_drivers_at_work(scene: Scene, preload: st
     scene.put("a")
     scene.until(lambda: scene.published("a"), "the driver of before goes on")
     assert scene.driver() == driver
+
+
+@row
+def test_document_at_hand_keeps_the_limits_that_its_driver_was_told(scene: Scene) -> None:
+    watchdog = scene.begin(f'{ONE}\ntimeout = "1 h"')
+    scene.put("a", "wait")
+    scene.is_working("a")
+    begun_at = time.monotonic()
+    scene.until(lambda: time.monotonic() > begun_at + 1.0, "it takes longer than it will have")
+    scene.befalls()
+    reread(scene, watchdog, f'{ONE}\ntimeout = "300 ms"\nhard_after = "300 ms"')
+    scene.within(lambda: scene.states().get("one-1") == "draining", "another is to take its place")
+    scene.go()
+    scene.within(lambda: scene.published("a"), "it is finished")
+    assert scene.count("hung") == 0
+    scene.put("b", "hang", cause="timeout")
 
 
 @row

@@ -401,6 +401,12 @@ OPERATORS = Group(
             10,
         ),
         Event(
+            "document_at_hand_keeps_the_limits_that_its_driver_was_told",
+            "a reload has a smaller ``timeout`` than the document at hand has taken",
+            "it is finished, and not charged; the next one has the new limit",
+            5,
+        ),
+        Event(
             "drivers_that_disagree_with_an_old_one_come_when_it_has_left",
             "a watchdog is started with other ``retries`` while a driver of an earlier one "
             "finishes",

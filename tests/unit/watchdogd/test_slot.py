@@ -17,7 +17,7 @@ from queuedriver.driving.live_status import Board, Counting, Totals
 from tests.children import end_of
 from tests.waiting import until
 from watchdogd.children import Child, Children, Exit, Rung
-from watchdogd.driver_orders import StageOrders, decode, encode
+from watchdogd.driver_orders import Order, StageOrders, decode, encode
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.policy import HUNG, LATE, MEMORY, Past, Seen, leaves_within
 from watchdogd.slot import Slot
@@ -54,12 +54,12 @@ class Place:
         self.told.append((kind, message))
         self.more = more
 
-    def live(self, *argv: str, now: float = 100.0) -> None:
-        """A driver begins here."""
+    def live(self, *argv: str, now: float = 100.0, stage: Stage = STAGE) -> None:
+        """A driver of this stage begins here."""
         process = self.children.start(argv or IDLE, os.environ)
         self.processes.append(process)
         self.theirs = Board.create(self.path)
-        self.slot.begin(process, Board.open(self.path), now)
+        self.slot.begin(process, Board.open(self.path), stage, now)
 
     def ended(self) -> Exit:
         process = self.slot.child
@@ -73,9 +73,16 @@ class Place:
     def look(self, now: float, elapsed: float = 1.0, *, fs_ok: bool = True) -> float | None:
         return self.slot.look(now, elapsed, fs_ok)
 
-    def follow(self, now: float, hard: float | None = None, *, fs_ok: bool = True) -> None:
+    def follow(self, now: float, learned: float | None = None, *, fs_ok: bool = True) -> None:
         """Do what is to be done; nothing is started."""
-        self.slot.follow(STAGE, self.slot.seen(hard, fs_ok=fs_ok, idle=""), now)
+        self.slot.follow(self.slot.seen(learned, fs_ok=fs_ok, idle=""), now)
+
+    def adopt(self, order: Order | None, stage: Stage = STAGE) -> Child:
+        """A driver that does nothing is taken over, 100 s after the start of the host."""
+        process = self.children.start(IDLE, os.environ)
+        self.processes.append(process)
+        self.slot.adopt(process, Board.open(self.path), order, stage, 100.0)
+        return process
 
     @property
     def rung(self) -> str:
@@ -141,7 +148,7 @@ def test_what_documents_waited_and_took_outlives_their_drivers_and_starts_are_co
 def no_start(place: Place, why: str, code: int) -> None:
     child = Child()
     child.failure, child.exit = why, Exit(code=code)
-    place.slot.begin(child, Board.open(place.path), 100.0)
+    place.slot.begin(child, Board.open(place.path), STAGE, 100.0)
     place.slot.died(child.exit, STAGE, 100.0)
 
 
@@ -172,7 +179,7 @@ def test_driver_that_is_told_to_leave_while_it_starts_is_not_told_of_as_if_it_we
 
 def test_fork_is_told_of_once_it_has_come(place: Place) -> None:
     child = Child()
-    place.slot.begin(child, Board.open(place.path), 100.0)
+    place.slot.begin(child, Board.open(place.path), STAGE, 100.0)
     place.look(101.0)
     assert (place.slot.rest.state, place.told) == ("starting", [])
     child.pid = place.children.start(IDLE, os.environ).pid
@@ -183,7 +190,7 @@ def test_fork_is_told_of_once_it_has_come(place: Place) -> None:
 
 def test_fork_that_is_wanted_no_more_before_it_has_come_is_not_told_of(place: Place) -> None:
     child = Child()
-    place.slot.begin(child, Board.open(place.path), 100.0)
+    place.slot.begin(child, Board.open(place.path), STAGE, 100.0)
     place.slot.unwanted = "scale"
     place.follow(101.0)
     assert place.rung == "leave"
@@ -357,7 +364,7 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
         place.theirs.ready(101.0)
         place.theirs.began("a", 102.0)
         place.look(140.0)
-        place.follow(140.0, hard=30.0)
+        place.follow(140.0, learned=30.0)
         assert ("hung", f"{HUNG} with 'a' at hand") in place.told
         ending = read_ending(name)
         assert ending is not None
@@ -367,7 +374,7 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
         if next_one:
             place.theirs.began("b", 151.0)
         place.look(152.0)
-        place.follow(152.0, hard=30.0)
+        place.follow(152.0, learned=30.0)
         assert place.rung == "run"
         assert read_ending(name) is None
 
@@ -377,13 +384,12 @@ def test_full_runtime_directory_keeps_nobody_from_being_ended(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
-    place.live()
+    place.live(stage=replace(STAGE, max_memory=1))
     place.theirs.stacks_go_to("x.stacks")
     place.look(101.0)
     place.theirs.sign(place.processes[0].pid, 1)
     place.look(102.0)
-    greedy = replace(STAGE, max_memory=1)
-    place.slot.follow(greedy, place.seen, 102.0)
+    place.follow(102.0)
     assert place.ended() == Exit(signal=signal.SIGKILL)
     place.slot.died(Exit(signal=signal.SIGKILL), STAGE, 200.0)
 
@@ -397,15 +403,66 @@ def test_driver_that_was_told_to_leave_is_not_told_again_when_its_hanging_is_ove
     place.slot.unwanted = "scale"
     place.look(120.0)
     for now in (120.0, 140.0):
-        place.follow(now, hard=30.0)
+        place.follow(now, learned=30.0)
     assert place.rung == "stacks"
     # The file system does not answer: that it hangs is no fault of its document.
     place.look(141.0, fs_ok=False)
-    place.follow(141.0, hard=30.0, fs_ok=False)
+    place.follow(141.0, learned=30.0, fs_ok=False)
     # A second SIGTERM would take the document away from it; and its time goes on.
     assert (place.rung, place.seen.due_at) == ("leave", 120.0 + leaves_within(STAGE.grace))
-    place.follow(141.0, hard=30.0, fs_ok=False)
+    place.follow(141.0, learned=30.0, fs_ok=False)
     assert place.slot.rest.state == "draining"
+
+
+# What a driver was told, though the file says something else by now
+
+
+def at_hand(place: Place) -> None:
+    place.theirs.sign(place.processes[0].pid, 1)
+    place.theirs.ready(101.0)
+    place.theirs.began("a", 102.0)
+    place.look(103.0)
+
+
+BEGUN = {"timeout": 60.0, "hard_after": 30.0, "grace": 300.0, "max_memory": 1 << 40}
+NOW_IN_FILE = replace(STAGE, timeout=1.0, hard_after=1.0, grace=1.0, max_memory=1)
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_driver_is_judged_by_the_stage_that_it_was_begun_for(place: Place, adopted: bool) -> None:
+    stage = replace(STAGE, **BEGUN)
+    if adopted:
+        place.adopt(StageOrders(stage, PIPELINE, "rose", "/local").of(1), NOW_IN_FILE)
+    else:
+        place.live(stage=stage)
+    at_hand(place)
+    place.follow(191.9)
+    assert (place.slot.rest.state, place.slot.rest.until) == ("busy", 192.0)
+    place.slot.unwanted = "restart"
+    place.follow(191.9)
+    assert (place.rung, place.seen.due_at) == ("leave", 191.9 + leaves_within(300.0))
+    place.follow(192.0)
+    assert place.rung == "stacks"
+
+
+@pytest.mark.parametrize(
+    ("begun", "now", "hard"),
+    [("auto", "auto", 40.0), ("auto", 1.0, None), (None, 1.0, None), (60.0, "auto", 90.0)],
+)
+def test_adopted_driver_has_the_time_for_a_document_that_its_order_says(
+    place: Place, begun: Any, now: Any, hard: float | None
+) -> None:
+    told = StageOrders(replace(STAGE, timeout=begun), PIPELINE, "rose", "/local").of(1)
+    place.adopt(told, replace(STAGE, timeout=now))
+    assert place.slot.seen(40.0, fs_ok=True, idle="").hard == hard
+
+
+def test_adopted_driver_that_was_to_end_with_its_watchdog_has_the_grace_of_its_order(
+    place: Place,
+) -> None:
+    stage, pipeline = replace(STAGE, **BEGUN), replace(PIPELINE, adopt=False)
+    place.adopt(StageOrders(stage, pipeline, "rose", "/local").of(1), NOW_IN_FILE)
+    assert (place.rung, place.seen.due_at) == ("leave", 100.0 + leaves_within(300.0))
 
 
 # Adoption
@@ -425,7 +482,7 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     counting = Counting()
     counting.waited(0.01, 7)
     place.theirs.measured(counting.numbers)
-    place.slot.adopt(process, Board.open(place.path), order, 100.0)
+    place.slot.adopt(process, Board.open(place.path), order, STAGE, 100.0)
     assert place.slot.totals.documents == 0
     place.theirs.count(Totals(1, 8, 2, 3, 4, 6, 7))
     counting.waited(0.01, 2)
@@ -454,24 +511,17 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
 def test_adopted_driver_is_stale_when_it_was_told_other_things(
     place: Place, change: dict[str, Any], stale: bool
 ) -> None:
-    process = place.children.start(IDLE, os.environ)
-    place.processes.append(process)
-    told = decode(encode(replace(place.slot.next_order, **change)))
-    place.slot.adopt(process, Board.open(place.path), told, 100.0)
+    place.adopt(decode(encode(replace(place.slot.next_order, **change))))
     assert place.slot.is_stale is stale
 
 
 def test_adopted_driver_of_which_nobody_knows_what_it_was_told_is_not_stale(place: Place) -> None:
-    process = place.children.start(IDLE, os.environ)
-    place.processes.append(process)
-    place.slot.adopt(process, Board.open(place.path), None, 100.0)
+    place.adopt(None)
     assert not place.slot.is_stale
 
 
 def test_adopted_driver_has_said_itself_how_it_ended(place: Place) -> None:
-    process = place.children.start(IDLE, os.environ)
-    place.processes.append(process)
-    place.slot.adopt(process, Board.open(place.path), None, 100.0)
+    process = place.adopt(None)
     place.theirs.left("failed", "its queue is gone", 66)
     process.send(signal.SIGKILL)
     end_of(place.children, process)

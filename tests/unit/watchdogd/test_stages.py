@@ -85,7 +85,10 @@ class House:
         slot = next(slot for slot in self.stages.slots if slot.name == name)
         path = str(self.directory / "boards" / f"{slot.next_order.id}.board")
         theirs = Board.create(path)
-        slot.begin(self.children.start(("/bin/sleep", "3600"), os.environ), Board.open(path), now)
+        process = self.children.start(("/bin/sleep", "3600"), os.environ)
+        begun_for = self.stages.pipeline.stage(slot.stage)
+        assert begun_for is not None
+        slot.begin(process, Board.open(path), begun_for, now)
         theirs.ready(now)
         return slot, theirs
 
@@ -154,7 +157,7 @@ def no_start(slot: Slot, why: str, code: int) -> None:
     """A start that comes to nothing."""
     child = Child()
     child.failure, child.exit = why, Exit(code=code)
-    slot.begin(child, None, 100.0)
+    slot.begin(child, None, stage("one"), 100.0)
     slot.died(child.exit, stage("one"), 100.0)
 
 
@@ -227,7 +230,7 @@ def test_number_for_a_stage_that_declares_no_memory_is_bounded_all_the_same(
     (note,) = house.stages.notes
     assert "no room for 9,999: one takes 20 MB, of 1 GB for all" in note
     slot = house.stages.slots[0]
-    slot.begin(Child(), None, 100.0)
+    slot.begin(Child(), None, stage("one"), 100.0)
     assert slot.run is not None
     slot.run.memory = 100 * MB
     house.turn()
@@ -286,6 +289,32 @@ def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
     house.turn()
     assert seen == [["two-1", "two-2", "three-1"], ["three-1"], []]
     assert house.stages.settled
+
+
+def test_end_of_a_watchdog_takes_as_long_as_drivers_that_were_told_a_longer_grace(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path, stage("one", 2, grace=3600.0), stage("two", grace=60.0))
+    house.begin()
+    house.live("one-1", 100.0)
+    house.live("two-1", 100.0)
+    house.man(stage("one", 2, grace=1.0), stage("two", grace=120.0))
+    assert [one.grace for one in house.stages.alive] == [3600.0, 120.0]
+    for name in ("one-1", "two-1"):
+        end(house, name)
+
+
+def test_driver_that_loads_may_take_as_long_as_the_file_says_by_now(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", startup_timeout=2.0))
+    house.see(to_one=QueueSeen(ready=9))
+    house.begin()
+    slot, _ = house.live("one-1", 0.0)
+    house.man(stage("one", startup_timeout=500.0))
+    assert slot.run is not None
+    slot.run.started_at = 100.0
+    house.stages.turn(110.0, 1.0, fs_ok=True)
+    assert slot.rest.until == 600.0
+    end(house, "one-1")
 
 
 def test_all_stages_stop_at_once_when_they_are_hurried_or_have_nothing_to_do(
