@@ -151,7 +151,7 @@ def opened(
             check_directories([place.directory for place in places] + others)
             rosters = [place.roster for place in places]
             if driver is not None:
-                _await_silence(rosters, driver)
+                await_silence(rosters, driver)
             for place in sorted(places, key=lambda place: place.path):
                 lock_start(place.private, locks)
             driver = choose_id(rosters, driver)
@@ -285,7 +285,7 @@ def lock_start(home: Directory, locks: contextlib.ExitStack) -> None:
 # Which id
 
 
-def _await_silence(rosters: Sequence[Roster], driver: str) -> None:
+def await_silence(rosters: Sequence[Roster], driver: str) -> None:
     """Wait until whoever has this id elsewhere has been silent for a lease, or beats: it may be
     dead, as a container that was started anew, or a host that was replaced."""
     for roster in rosters:

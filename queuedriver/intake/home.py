@@ -30,7 +30,7 @@ from queuedriver.claims.recovery import life
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.disk.output_id import landmark
-from queuedriver.driving.setup import choose_id, lock_start
+from queuedriver.driving.setup import await_silence, choose_id, lock_start
 from queuedriver.errors import ConfigError, explained
 from queuedriver.format import names
 from queuedriver.format.records import LEASE, Counters, Registration, encode, read_record
@@ -117,6 +117,8 @@ def opened(
             home = at_end.enter_context(where.subdirectory(name, create=True))
             intakes = at_end.enter_context(home.subdirectory(_INTAKES, create=True))
         found = Home(home, intakes, Observer())
+        if id is not None:
+            await_silence([found.roster], id)
         with ExitStack() as locks:
             lock_start(home, locks)
             if not options.leaves:

@@ -2,9 +2,12 @@
 
 import os
 
+import msgspec
 import pytest
 
 from queuedriver.errors import CannotUse
+from queuedriver.format.records import Registration
+from queuedriver.intake.handover import Handover
 from queuedriver.intake.intake import Intake
 from queuedriver.intake.options import IntakeOptions
 from tests.intakes import Site
@@ -25,6 +28,24 @@ def test_who_has_come_back_since_one_looked_is_not_forgotten(site: Site) -> None
     site.intake("one", "0003")
     home.forget_the_gone(set())
     assert (site.home / "intakes/one.json").exists()
+
+
+def test_an_intake_waits_for_the_silence_of_a_former_life_of_its_id_and_takes_over(
+    site: Site,
+) -> None:
+    site.drop("a")
+    taker = site.intake("one", "0001")._taker
+    assert isinstance(taker, Handover)
+    assert taker.claim("a", "a") is not None
+    path = site.home / "intakes/one.json"
+    said = msgspec.json.decode(path.read_bytes(), type=Registration)
+    # In a container that is gone: its process cannot be seen from here.
+    unseen = msgspec.structs.replace(said.identity, namespace=said.identity.namespace + 1)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(said, identity=unseen, lease=0.5)))
+    options = IntakeOptions(settle=0.001, min_free=0)
+    one = Intake(str(site.folder), str(site.queue), options, id="one", drain=True)
+    assert one.run().word == "drained"
+    assert site.entered == {"a": b"whole"}
 
 
 def test_a_lock_that_cannot_be_held_is_told_with_what_to_do(site: Site) -> None:
