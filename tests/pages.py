@@ -20,9 +20,12 @@ class Served(NamedTuple):
     """A server that runs, and what it printed."""
 
     process: subprocess.Popen[str]
+    # Of its socket; empty: it is asked through its port.
     path: str
     prefix: str
     token: str
+    # The port that a proxy is to lead to; 0: none.
+    port: int = 0
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Ask through the socket; as a program with its token, unless other headers are given."""
@@ -45,9 +48,12 @@ class Served(NamedTuple):
         self, method: str, path: str, headers: Mapping[str, str], body: str | None = None
     ) -> tuple[int, Mapping[str, str], str]:
         with closing(HTTPConnection("localhost")) as connection:
-            connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(_PATIENCE)
-            connection.sock.connect(self.path)
+            if not self.path:
+                connection.sock = socket.create_connection(("127.0.0.1", self.port), _PATIENCE)
+            else:
+                connection.sock = socket.socket(socket.AF_UNIX)
+                connection.sock.settimeout(_PATIENCE)
+                connection.sock.connect(self.path)
             connection.request(method, self.prefix + path, body, dict(headers))
             answer = connection.getresponse()
             return answer.status, dict(answer.headers), answer.read().decode()
@@ -70,11 +76,14 @@ def served(
     try:
         assert process.stdout is not None
         forward, look = process.stdout.readline(), process.stdout.readline()
+        proxied = re.match("for the proxy: +port ([0-9]+)", look)
+        look = process.stdout.readline() if proxied else look
         path = re.search(r"ssh -L 8000:(\S+) ", forward)
         address = re.search(r"http://localhost:[0-9]+(/[0-9a-f]+)/#([0-9a-f]+)", look)
         assert path, forward
         assert address, look
-        yield Served(process, path[1], address[1], address[2])
+        port = int(proxied[1]) if proxied else 0
+        yield Served(process, path[1], address[1], address[2], port)
     finally:
         process.kill()
         process.communicate()

@@ -61,8 +61,7 @@ def serve(
     from watchdogd.operators.web.server import listen_at, serve_at
 
     keys = read_keys(tokens or os.path.join(runtime_directory(), _TOKENS))
-    scheme = "https" if behind_proxy else "http"
-    site = Site(keys, prefix_of(keys), tuple(host or ()), scheme, allow_actions)
+    site = Site(keys, prefix_of(keys), tuple(host or ()), allow_actions, behind_proxy)
     lookers = {name: Looker(name, _looking(one)) for name, one in _named(chosen)}
     path = os.path.abspath(at or os.path.join(runtime_directory(), _SOCKET))
     with ExitStack() as opened:
@@ -108,8 +107,13 @@ def _addresses(site: Site, path: str, port: int | None) -> Iterator[str]:
     own = os.uname().nodename
     forward = shlex.join(("ssh", "-L", f"{_USUAL_PORT}:{path}", own))
     yield f"from elsewhere:   {forward}"
+    if port and site.behind_proxy:
+        yield f"for the proxy:   port {port}"
+        port = None
+    places = [f"http://localhost:{port or _USUAL_PORT}"]
+    places += [f"https://{name}" for name in site.hosts if site.behind_proxy]
     for key, what in zip(Keys._fields, ("to look", "to act"), strict=True):
         if key == "act" and not site.acts:
             continue
-        token = getattr(site.keys, key)
-        yield f"{what + ':':<17} http://localhost:{port or _USUAL_PORT}{site.prefix}/#{token}"
+        for place in places:
+            yield f"{what + ':':<17} {place}{site.prefix}/#{getattr(site.keys, key)}"

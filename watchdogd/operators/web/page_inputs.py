@@ -79,9 +79,10 @@ class Site(NamedTuple):
     prefix: str
     # What the page may be called besides localhost, with its port.
     hosts: tuple[str, ...] = ()
-    scheme: str = "http"
     # Whether there are buttons.
     acts: bool = False
+    # Whether a proxy speaks with browsers for the port.
+    behind_proxy: bool = False
 
 
 class Facts(NamedTuple):

@@ -15,7 +15,7 @@ from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.records import json_text
 from watchdogd.operators.batches import Batch
 from watchdogd.operators.web import pages, security
-from watchdogd.operators.web.page_inputs import Answer, Facts, Question
+from watchdogd.operators.web.page_inputs import Answer, Facts, Question, Site
 from watchdogd.operators.web.pages import NotYet, Page, Visit
 from watchdogd.operators.web.security import Session
 
@@ -42,6 +42,8 @@ class Request(NamedTuple):
     body: bytes = b""
     # Who sent it, as far as the system says: a user, or an address.
     peer: str = ""
+    # What browsers speak at the door it came by.
+    scheme: str = "http"
 
 
 class Response(NamedTuple):
@@ -160,6 +162,18 @@ def respond(request: Request, facts: Facts, now: float) -> Response:
     return _for_members(path, request, facts, now)
 
 
+def needs_look(request: Request, site: Site) -> bool:
+    """Return whether the answer shows what was seen: for nothing else is anything looked at."""
+    path = request.path.removeprefix(site.prefix)
+    return (
+        security.is_called(request.headers.get("host", ""), site)
+        and request.path.startswith(f"{site.prefix}/")
+        and _FOR_PROGRAMS.get(path, path) in ROUTES
+        and request.method in _methods(path)
+        and bool(security.session_of(request.headers, site.keys).role)
+    )
+
+
 def _methods(path: str) -> tuple[str, ...]:
     """Return what may be done at an address; nothing where there is none."""
     if path == _LOGIN:
@@ -211,7 +225,9 @@ def _refused(form: str, session: Session, request: Request, facts: Facts) -> Res
     """Return why a form changes nothing; None where it may."""
     if not (facts.site.acts and session.role == "act"):
         return _plain(403, "nothing can be changed here: see serve --allow-actions")
-    if not (security.is_from_here(request.headers, facts.site) and security.brings(form, session)):
+    if not (
+        security.is_from_here(request.headers, request.scheme) and security.brings(form, session)
+    ):
         return _plain(403, "the form was not sent by this page; open it anew")
     return None
 
@@ -250,7 +266,7 @@ def _stranger(path: str, request: Request, facts: Facts) -> Response:
 def _enter(request: Request, facts: Facts, now: float) -> Response:
     """Open a session for who brings a token, in a form."""
     site = facts.site
-    if not security.is_from_here(request.headers, site):
+    if not security.is_from_here(request.headers, request.scheme):
         return _plain(403, "the form was not sent by this page")
     if security.is_shut(facts.wrong_at, now):
         return _shut()
@@ -262,7 +278,7 @@ def _enter(request: Request, facts: Facts, now: float) -> Response:
         f"{security.COOKIE}={security.cookie(role, site.keys, facts.nonce)}; "
         f"Path={site.prefix}; HttpOnly; SameSite=Strict"
     )
-    secure = "; Secure" if site.scheme == "https" else ""
+    secure = "; Secure" if request.scheme == "https" else ""
     to = ("Location", f"{site.prefix}/")
     return _plain(303, "welcome", to, ("Set-Cookie", cookie + secure))
 

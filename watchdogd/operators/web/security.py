@@ -59,17 +59,18 @@ def is_called(host: str, site: Site) -> bool:
     return _LOOPBACK.fullmatch(host.lower()) is not None or host in site.hosts
 
 
-def is_from_here(headers: Mapping[str, str], site: Site) -> bool:
+def is_from_here(headers: Mapping[str, str], scheme: str) -> bool:
     """Return whether a form was sent by a page of ours, as far as browsers say; programs and old
     ones say nothing."""
     origin = headers.get("origin")
-    own = f"{site.scheme}://{headers.get('host', '')}"
+    own = f"{scheme}://{headers.get('host', '')}"
     return origin in (None, own) and headers.get("sec-fetch-site") in (None, "same-origin")
 
 
 def is_shut(wrong_at: Sequence[float], now: float) -> bool:
     """Return whether so many tokens were wrong that none is looked at."""
-    return sum(now - at < _MINUTE for at in wrong_at) >= _MOST_WRONG
+    # What is to come was noted before a clock was set back.
+    return sum(0 <= now - at < _MINUTE for at in wrong_at) >= _MOST_WRONG
 
 
 def role_of(token: str, keys: Keys) -> str:

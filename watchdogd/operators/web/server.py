@@ -20,13 +20,14 @@ from http import HTTPStatus
 from typing import Any
 
 from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser
 from waitress.server import create_server
 from waitress.task import ErrorTask, ThreadedTaskDispatcher
 
 from watchdogd.operators.batches import Batch
 from watchdogd.operators.web import security
 from watchdogd.operators.web.page_inputs import Facts, Site
-from watchdogd.operators.web.respond import MOST_BODY, Request, Response, respond
+from watchdogd.operators.web.respond import MOST_BODY, Request, Response, needs_look, respond
 from watchdogd.operators.web.snapshot import Looker
 
 # Bytes, seconds, connections: what one client may ask for.
@@ -38,6 +39,15 @@ _LIMITS: Mapping[str, Any] = {
     "connection_limit": 100,
     "ident": None,
 }
+# Of a port that only a proxy talks to: browsers talk TLS, and the proxy says for whom it speaks.
+_PROXIED: Mapping[str, Any] = {
+    "url_scheme": "https",
+    "trusted_proxy": "*",
+    "trusted_proxy_headers": {"x-forwarded-for"},
+}
+# Who reads an answer gets a second more for each so many bytes that they took: a slow line is let
+# finish, and somebody who takes a byte now and then is not.
+_LEAST_RATE = 10_000
 # Wrong tokens that are remembered.
 _MOST_WRONG = 100
 _MOST_PENDING = 20
@@ -69,7 +79,7 @@ class Served:
         now = time.time()
         # Only who may see anything has anything looked at.
         snapshots = {name: one.snapshot for name, one in self._lookers.items()}
-        if security.session_of(request.headers, self._site.keys).role:
+        if needs_look(request, self._site):
             snapshots = {name: one.latest() for name, one in self._lookers.items()}
             now = time.time()
         nonce = os.urandom(16).hex()
@@ -103,6 +113,7 @@ def request_of(environ: Mapping[str, Any]) -> Request:
         headers=headers,
         body=body,
         peer=environ.get("REMOTE_ADDR", ""),
+        scheme=environ["wsgi.url_scheme"],
     )
 
 
@@ -115,9 +126,23 @@ class _Refusal(ErrorTask):  # type: ignore[misc]
         return header
 
 
+class _Parser(HTTPRequestParser):  # type: ignore[misc]
+    """One request; what comes along with it is not answered, and the connection is closed then.
+    A thread that answers many at once would wait for whoever reads nothing."""
+
+    def received(self, data: bytes) -> int:
+        """Take what came, and return how much of it that is."""
+        taken: int = super().received(data)
+        if not self.completed or self.empty or taken == len(data):
+            return taken
+        self.headers["CONNECTION"] = "close"
+        return len(data)
+
+
 class _Channel(HTTPChannel):  # type: ignore[misc]
     """One connection; on a socket of this host the system says whose it is."""
 
+    parser_class = _Parser
     error_task_class = _Refusal
     # In seconds since the epoch: it is closed when that is too long ago.
     last_activity: float
@@ -135,6 +160,15 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
         super().handle_read()
         if before is not None and self.request is before:
             self.last_activity = alive_at
+
+    def _flush_some(self, do_close: bool = True) -> bool:
+        """Send what there is room for; that alone is no sign of life, but earns time."""
+        left, alive_at = self.total_outbufs_len, self.last_activity
+        sent: bool = super()._flush_some(do_close)
+        if sent:
+            earned = (left - self.total_outbufs_len) / _LEAST_RATE
+            self.last_activity = min(self.last_activity, alive_at + earned)
+        return sent
 
 
 def _user(uid: int) -> str:
@@ -173,7 +207,10 @@ def serve_at(site: Site, lookers: Mapping[str, Looker], sockets: Sequence[socket
     threads.set_thread_count(_LIMITS["threads"])
     # A server of sockets of both kinds is refused, but two in one loop are not.
     for one in sockets:
-        server = create_server(served, map=loop, sockets=[one], _dispatcher=threads, **_LIMITS)
+        limits = {**_LIMITS}
+        if site.behind_proxy and one.family != socket.AF_UNIX:
+            limits |= _PROXIED
+        server = create_server(served, map=loop, sockets=[one], _dispatcher=threads, **limits)
         server.channel_class = _Channel
     try:
         server.run()

@@ -42,9 +42,13 @@ def header(response: Response, name: str) -> str:
     return dict(response.headers).get(name, "")
 
 
-def login(token: str, facts: Facts, **headers: str) -> Response:
+def login(token: str, facts: Facts, scheme: str = "http", **headers: str) -> Response:
     request = Request(
-        "POST", f"{PREFIX}/login", headers={**LOCAL, **headers}, body=f"token={token}".encode()
+        "POST",
+        f"{PREFIX}/login",
+        headers={**LOCAL, **headers},
+        body=f"token={token}".encode(),
+        scheme=scheme,
     )
     return respond(request, facts, at(facts))
 
@@ -256,11 +260,20 @@ def test_form_of_another_page_is_refused(
 
 
 def test_behind_a_proxy_forms_come_from_where_browsers_are(chosen: Chosen) -> None:
-    facts = facts_of(chosen, scheme="https", hosts=("page.example",))
-    there = {"host": "page.example"}
+    facts = facts_of(chosen, hosts=("page.example",))
+    there = {"host": "page.example", "scheme": "https"}
     assert login(KEYS.read, facts, **there, origin="https://page.example").status == 303
     assert login(KEYS.read, facts, **there, origin="http://page.example").status == 403
     assert "; Secure" in header(login(KEYS.read, facts, **there), "Set-Cookie")
+    # The same server's socket is reached without the proxy.
+    answer = login(KEYS.read, facts, origin="http://localhost:8000")
+    assert answer.status == 303
+    assert "; Secure" not in header(answer, "Set-Cookie")
+
+
+def test_clock_that_was_set_back_shuts_nobody_out(facts: Facts) -> None:
+    later = facts._replace(wrong_at=(at(facts) + 3600,) * 10)
+    assert login(KEYS.read, later).status == 303
 
 
 # Every answer

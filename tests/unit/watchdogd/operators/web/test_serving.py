@@ -22,9 +22,11 @@ from waitress.adjustments import Adjustments
 from queuedriver.errors import BadArgument, NotPermitted
 from tests.cli.pipelines import call, make, publish, report
 from tests.pages import served
-from tests.waiting import is_alive, until
+from tests.served import KEYS, PREFIX, member
+from tests.waiting import PATIENCE, is_alive, until
 from watchdogd.operators.web import server
-from watchdogd.operators.web.page_inputs import Question
+from watchdogd.operators.web.page_inputs import Question, Site
+from watchdogd.operators.web.respond import Request
 from watchdogd.operators.web.server import listen_at
 from watchdogd.operators.web.snapshot import Looker
 from watchdogd.operators.web.tokens import read_keys
@@ -187,6 +189,81 @@ def test_request_that_comes_byte_by_byte_has_no_more_time_than_another() -> None
         channel.handle_read()
         assert tasks == [channel]
         assert channel.last_activity > 1.0
+
+
+def test_answer_that_is_taken_bit_by_bit_has_no_more_time_than_its_length_allows() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(PATIENCE)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        channel = server._Channel(
+            SimpleNamespace(active_channels={}, pull_trigger=list),
+            theirs,
+            ("", None),
+            Adjustments(),
+            map={},
+        )
+        channel.write_soon(bytes(1_000_000))
+        taken = 0
+        channel.last_activity = 1.0
+        while taken < 200_000:
+            taken += len(ours.recv(1000))
+            channel.handle_write()
+        sent = 1_000_000 - channel.total_outbufs_len
+        assert 1.0 < channel.last_activity <= 1.0 + sent / 10_000
+
+
+@pytest.mark.slow
+def test_requests_that_come_at_once_are_one_and_no_thread_waits_for_their_reader(
+    tmp_path: Path,
+) -> None:
+    with served(reported(tmp_path), tmp_path) as page, socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(PATIENCE)
+        raw.connect(page.path)
+        one = f"GET {page.prefix}/style.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        raw.sendall(one.encode() * 10)
+        said = b"".join(iter(lambda: raw.recv(10_000), b""))
+        assert said.count(b"HTTP/1.1 200") == 1
+        assert b"Connection: close" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "host"),
+    [("/", "evil.example"), ("/style.css", "localhost"), ("/no", "localhost"), ("x/", "localhost")],
+)
+def test_nothing_is_looked_at_for_who_calls_us_by_another_name_or_wants_no_page(
+    path: str, host: str
+) -> None:
+    site = Site(KEYS, PREFIX)
+    with looker(sys.executable, "-c", _SILENT) as one:
+        request = Request("GET", PREFIX + path, headers={**member(), "host": host})
+        assert server.Served(site, {"serif": one}).answer(request).status in (200, 404, 421)
+        assert one.looks == 0
+
+
+@pytest.mark.slow
+def test_behind_a_proxy_its_address_is_printed_and_who_acts_is_whom_it_speaks_for(
+    tmp_path: Path,
+) -> None:
+    words = ("--port", "0", "--behind-proxy", "--host", "page.example", "--allow-actions")
+    with served(reported(tmp_path), tmp_path, *words) as page:
+        told = page.process.stdout
+        assert told is not None
+        lines = [told.readline() for _ in range(3)]
+        assert lines[0].startswith(f"to look:          https://page.example{page.prefix}/#")
+        token = lines[2].strip().partition(f"https://page.example{page.prefix}/#")[2]
+        there = {"Host": "page.example", "X-Forwarded-For": "10.1.2.3, 192.0.2.7"}
+        origin = {"Origin": "https://page.example"}
+        proxied = page._replace(path="")
+        status, headers, _ = proxied.post("/login", {"token": token}, {**there, **origin})
+        assert status == 303
+        there["Cookie"] = headers["Set-Cookie"].partition(";")[0]
+        form = re.search(r'name="form" value="([0-9a-f]+)"', proxied.get("/", there)[1])
+        assert form
+        asked = proxied.post("/do?do=pause&stage=parse", {"form": form[1]}, {**there, **origin})
+        assert asked[0] == 303
+        events = json.loads(page.get("/events.json", {"Authorization": f"Bearer {token}"})[1])
+        assert events["events"][0]["who"] == "192.0.2.7"
 
 
 # Tokens
