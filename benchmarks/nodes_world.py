@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from queuedriver.claims import liveness, picking
 from queuedriver.disk import journal, lock
+from queuedriver.disk.filesystem import Directory
 from queuedriver.driving import group
 from queuedriver.format import names
 from tests.simulation import seams
@@ -28,6 +29,7 @@ from tests.simulation.world import NEVER, Host, Process, Task, World
 _SHORT = group._SHORT
 # Names that are remembered with what they say: those of all documents and drivers at a time.
 _NAMES_KEPT = 1 << 17
+_CROWDS_KEPT = 16
 
 # Requests to the server for each call, as an NFS 4.2 client makes them: an open has its CLOSE, what
 # was written goes with that and is committed; a path is known. Of a listing no more is read at a
@@ -181,6 +183,12 @@ class Cluster(World):
                 del self.locks[path]
 
 
+def _walk(directory: Directory) -> Iterator[tuple[str, names.Item | None]]:
+    """Stands for `names.walk`, whose every name is remembered with what it says."""
+    for name in directory.names():
+        yield name, names.parse(name)
+
+
 @contextmanager
 def living_in(cluster: Cluster) -> Iterator[None]:
     """While this lasts, the product lives in a cluster; what the simulation leaves out because it
@@ -206,6 +214,9 @@ def living_in(cluster: Cluster) -> Iterator[None]:
         seam(names, "parse_token", lru_cache(_NAMES_KEPT)(names.parse_token)),
         seam(liveness, "_place", lru_cache(_NAMES_KEPT)(liveness._place)),
         seam(liveness, "registered_id", lru_cache(_NAMES_KEPT)(liveness.registered_id)),
+        # What is the same for all of a crowd, and is most of what each remembers of it.
+        seam(liveness, "crowd_of", lru_cache(_CROWDS_KEPT)(liveness.crowd_of)),
+        seam(names, "walk", _walk),
         # Each driver deals itself the same share again and again.
         seam(picking, "_deal", lru_cache(_NAMES_KEPT)(picking._deal.__wrapped__)),
     ):

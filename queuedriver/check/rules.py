@@ -236,7 +236,7 @@ def _recover_stale(repairs: Repairs, name: str) -> None:
     if item is not None:
         # Untouched for so much longer than the lease that no lease need be waited for.
         with repairs.opened(Observer(lease=0.0)) as one:
-            one.recoverer.recover([(name, item)])
+            one.recoverer.recover([name])
 
 
 @finds(

@@ -66,7 +66,8 @@ class Pass(Counts, kw_only=True):
     """What one pass over a queue saw. A `.ready` name is counted before anybody looks at it more
     closely: that is done when it is tried."""
 
-    claims: list[tuple[str, Item]] = msgspec.field(default_factory=list)
+    # Names of claims.
+    claims: list[str] = msgspec.field(default_factory=list)
     # Items that wait, and that this pass left to other drivers.
     left: int = 0
     # Items that the operating system does not let us claim.

@@ -33,7 +33,7 @@ from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_in, interrupted, parse
 from queuedriver.claims.handoff import CLAIMS, ORPHANS_INSIDE, planned_by
-from queuedriver.claims.liveness import DRIVERS, registered_id
+from queuedriver.claims.liveness import DRIVERS, registered_ids
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import FILE
 from queuedriver.disk.upstreams import FEEDS, read_feeds
@@ -84,7 +84,7 @@ class Swept:
     @cached_property
     def docids(self) -> set[str]:
         """The docids of all items."""
-        return {item.docid for item in _items_twice(self.queue)}
+        return {item.docid for _ in range(2) for _, item in names.items(self.queue)}
 
     @cached_property
     def upstream(self) -> tuple[set[str], set[str]] | None:
@@ -98,20 +98,15 @@ class Swept:
                 with Directory.open(path) as feed:
                     claims |= claims_in(feed)
                     with suppress(FileNotFoundError), feed.subdirectory(_inside(DRIVERS)) as known:
-                        drivers.update(filter(None, map(registered_id, known.names())))
+                        drivers |= registered_ids(known)
             except OSError:
                 return None
         return claims, drivers
 
 
-def _items_twice(directory: Directory) -> Iterator[names.Item]:
-    for _ in range(2):
-        yield from (item for _, item in names.items(directory))
-
-
 def claims_in(queue: Directory) -> set[str]:
     """Return the N of every claim in a queue, by two listings."""
-    return {item.token for item in _items_twice(queue) if item.claimed}
+    return {item.token for _ in range(2) for _, item in names.claims(queue.names())}
 
 
 # Excuses

@@ -11,10 +11,11 @@ besides. No two clocks are ever compared.
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -37,8 +38,6 @@ EXPIRY = 86400.0
 PAST = 64
 # A few kB, and every driver reads those of all others again and again; in bytes.
 _MAX_REGISTRATION = 1 << 20
-# Where the order of a crowd begins anew.
-_PLACES = 1 << 32
 # The last word of a driver that ended by an error of its own: what it had is charged, or a document
 # that brings it about would be given back for ever.
 CRASHED = "crashed"
@@ -194,8 +193,8 @@ class Roster:
         self.observer = observer
         # By id.
         self.owners: dict[str, Owner] = {}
-        # The ids of those whom others look after; none of a roster that is nobody's (`me` is "").
-        self.others: set[str] = set()
+        # Who has registered, where others look after a part of them; None where we do of all.
+        self._crowd: Crowd | None = None
         self._me = me
         self._drivers = drivers
         self._due = float("-inf")
@@ -205,6 +204,18 @@ class Roster:
     @property
     def alive(self) -> list[Owner]:
         return [one for one in self.owners.values() if one.alive]
+
+    @property
+    def others(self) -> frozenset[str]:
+        """Return the ids of those whom others look after; none of a roster that is nobody's (`me`
+        is "")."""
+        crowd = self._crowd
+        return crowd.ids.difference(self.owners) if crowd is not None else frozenset()
+
+    def leaves_to_others(self, driver: str) -> bool:
+        """Tell whether others look after a driver."""
+        crowd = self._crowd
+        return crowd is not None and driver in crowd.ids and driver not in self.owners
 
     def any_alive(self) -> bool:
         """Return whether anybody lives, by reading no more than until there is one."""
@@ -218,10 +229,11 @@ class Roster:
         if now < self._due:
             self._see_who_is_gone()
             return
-        ids = list(filter(None, map(registered_id, self._drivers.names())))
-        self.owners, self.others = {}, set()
+        ids = registered_ids(self._drivers)
+        self.owners, self._crowd = {}, None
         if self._me and len(ids) > _ALL:
-            self._read_neighbours(ids)
+            self._crowd = crowd_of(ids)
+            self._read_neighbours(self._crowd)
             self._due = now + _NEIGHBOURS_EVERY
             return
         for driver in sorted(ids):
@@ -232,23 +244,33 @@ class Roster:
         wait = alive * _FOR_EACH_ALIVE + gone * _FOR_EACH_GONE - _NO_WAIT
         self._due = now + max(wait, 0.0)
 
-    def _read_neighbours(self, ids: Sequence[str]) -> None:
+    def meet(self) -> None:
+        """Look who has registered since; nobody is read whom others look after."""
+        ids = registered_ids(self._drivers)
+        if self._crowd is not None:
+            self._crowd = crowd_of(self._crowd.ids | ids)
+            return
+        for driver in ids.difference(self.owners):
+            self.named(driver)
+
+    def _read_neighbours(self, crowd: "Crowd") -> None:
         """Read those of a crowd that are ours to look after."""
-        in_order = sorted(ids, key=lambda one: (_place(one) - _place(self._me)) % _PLACES)
         self.named(self._me)
-        for near in (f"{self._me.partition('-')[0]}-", ""):
+        first = bisect(crowd.scattered, _place(self._me), key=_place)
+        followers = [*crowd.scattered[first:], *crowd.scattered[:first]]
+        near = f"{self._me.partition('-')[0]}-"
+        for some in ([one for one in followers if one.startswith(near)], followers):
             living = 0
-            for driver in in_order:
+            for driver in some:
                 if living >= _NEIGHBOURS:
                     break
-                if driver != self._me and driver.startswith(near):
+                if driver != self._me:
                     known = self.owners.get(driver) or self.named(driver)
                     living += known is not None and known.alive
-        self.others = {*ids}.difference(self.owners)
 
     def _see_who_is_gone(self) -> None:
         """Read those of a crowd once more whose processes are gone from this host."""
-        for one in self.alive if self.others else ():
+        for one in self.alive if self._crowd is not None else ():
             said = one.registration
             if one.here and said is not None and not self._judged(said).alive:
                 self.named(one.id)
@@ -309,6 +331,19 @@ class Roster:
     @cached_property
     def _shared(self) -> bool:
         return is_network(filesystem_type(self._drivers.path))
+
+
+class Crowd(NamedTuple):
+    """Drivers of whom each looks after a few."""
+
+    ids: frozenset[str]
+    # In an order that scatters those of a host.
+    scattered: list[str]
+
+
+def crowd_of(ids: frozenset[str]) -> Crowd:
+    """Return the crowd that these drivers are."""
+    return Crowd(ids, sorted(ids, key=_place))
 
 
 def _place(driver: str) -> int:
@@ -384,6 +419,11 @@ def registered_id(name: str) -> str:
     return name[:-5] if name.endswith(".json") and name[0] != "." else ""
 
 
+def registered_ids(drivers: Directory) -> frozenset[str]:
+    """Return the ids of those who have registered."""
+    return frozenset(filter(None, map(registered_id, drivers.names())))
+
+
 def read_registration(drivers: Directory, driver: str) -> Registration | None:
     """Read what a driver says of itself; return None when it never registered, or unreadably."""
     return read_record(drivers, registration_name(driver), Registration, _MAX_REGISTRATION)
@@ -391,7 +431,7 @@ def read_registration(drivers: Directory, driver: str) -> Registration | None:
 
 def read_registrations(drivers: Directory) -> Iterator[Registration]:
     """Read what each driver says of itself, in the order of their ids."""
-    for driver in sorted(filter(None, map(registered_id, drivers.names()))):
+    for driver in sorted(registered_ids(drivers)):
         found = read_registration(drivers, driver)
         if found is not None and found.id == driver:
             yield found

@@ -153,8 +153,8 @@ class Picker:
         self._waiting = []
 
     def _see_who_lives(self, *, anew: bool) -> None:
-        drivers = sorted({self._me, *self._alive(anew)})
-        self.sharers, self.part = len(drivers), drivers.index(self._me)
+        drivers = {self._me, *self._alive(anew)}
+        self.sharers, self.part = len(drivers), sum(one < self._me for one in drivers)
 
     def _next_block(self, now: float) -> list[str]:
         """Go on to the next names of the pass; return none at its end."""
@@ -199,7 +199,7 @@ class Picker:
                 seen.again += item.attempt > 0
                 yield entry, item
             elif item.claimed and len(seen.claims) < _KEEP_CLAIMS:
-                seen.claims.append((entry.name, item))
+                seen.claims.append(entry.name)
 
     def _fair(self) -> Generator[list[str]]:
         """Yield what never was tried of our share, block by block, then what failed before."""

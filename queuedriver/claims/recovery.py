@@ -40,7 +40,6 @@ from queuedriver.claims.liveness import (
     Observer,
     Owner,
     Roster,
-    registered_id,
 )
 from queuedriver.disk.processes import HIDDEN, kill_marked, process_ticks
 from queuedriver.disk.runtime import forget_stacks, read_ending, waited_for_files
@@ -112,23 +111,19 @@ class Recoverer:
     def drivers(self, anew: bool) -> Collection[str]:
         """Return the ids of who lives, as far as is known; asked anew, with whoever has registered
         meanwhile."""
-        roster = self.roster
-        for driver in map(registered_id, self._queue.drivers.names() if anew else ()):
-            if driver and roster.others:
-                roster.others.update({driver}.difference(roster.owners))
-            elif driver and driver not in roster.owners:
-                roster.named(driver)
-        return {one.id for one in roster.alive} | roster.others
+        if anew:
+            self.roster.meet()
+        return {one.id for one in self.roster.alive} | self.roster.others
 
     def newly_dead(self) -> bool:
         """Tell whether a driver is gone whose leftovers are to be looked for, or once more."""
         self.roster.refresh()
         return any(one.verdict != "left" for one in self._unswept().values())
 
-    def recover(self, claimed: list[tuple[str, names.Item]] | None = None) -> int:
+    def recover(self, claimed: Sequence[str] | None = None) -> int:
         """Deal with every claim of a dead driver; return how many there were.
 
-        `claimed` is what a pass has just seen; without it the queue is listed.
+        `claimed` are the names that a pass has just seen; without them the queue is listed.
         """
         self.roster.refresh()
         # Whoever was given up wrongly may die yet, and leave more.
@@ -138,7 +133,9 @@ class Recoverer:
         # Whatever its commands and servers still write must stop before anything is published.
         if here := [names.life_name(*gone) for gone, one in dead.items() if one.here]:
             kill_marked(here)
-        recovered, unknown = self._recover_claims(self._claimed() if claimed is None else claimed)
+        recovered, unknown = self._recover_claims(
+            names.claims(self._queue.directory.names() if claimed is None else claimed)
+        )
         self._clean_up(dead, unknown)
         if claimed is None:
             self.forget_ended()
@@ -166,9 +163,6 @@ class Recoverer:
     @property
     def _us(self) -> Life:
         return self._queue.mint.driver, self._queue.mint.salt
-
-    def _claimed(self) -> list[tuple[str, names.Item]]:
-        return [one for one in names.items(self._queue.directory) if one[1].claimed]
 
     def _recover_claims(self, claimed: Iterable[tuple[str, names.Item]]) -> tuple[int, set[Life]]:
         """Finish or take back what the dead have claimed. Return how many claims there were, and
@@ -206,7 +200,7 @@ class Recoverer:
             # A claim whose reply was lost, or one we could not release when the disk was full.
             at_hand = item.token in self._queue.at_hand
             return Owner(id=token.driver, verdict="alive" if at_hand else "left")
-        if token.driver in self.roster.others:
+        if self.roster.leaves_to_others(token.driver):
             # Whoever looks after that driver sees whether it lives.
             return Owner(id=token.driver, verdict="alive")
         owner = self.roster.owner(token)

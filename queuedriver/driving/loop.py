@@ -247,7 +247,7 @@ class Loop:
             drain=self.options.drain and all_go,
             idle_turns=self._idle_turns,
             hinted=self.waker.hinted,
-            stuck=len({name for name, _ in passed.claims} & stuck),
+            stuck=len(stuck.intersection(passed.claims)),
             now=time.time(),
         )
 

@@ -371,13 +371,12 @@ def _agree(queue: InputQueue, have: Settings | None, *, follows: bool) -> None:
 def _has_unsaid(queue: InputQueue) -> bool:
     """Tell whether a claim is a dead driver's, or was never said to be for which directories. The
     others are recovered into no other."""
-    for _, item in names.items(queue.directory):
-        if item.claimed:
-            token = names.parse_token(item.token)
-            owner = queue.recoverer.roster.owner(token)
-            said = owner.registration if owner.alive else None
-            if said is None or not said.made_for(token.salt):
-                return True
+    for _, item in names.claims(queue.directory.names()):
+        token = names.parse_token(item.token)
+        owner = queue.recoverer.roster.owner(token)
+        said = owner.registration if owner.alive else None
+        if said is None or not said.made_for(token.salt):
+            return True
     return False
 
 

@@ -15,7 +15,7 @@ each name has one meaning. What has none is foreign, and nobody's business.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuedriver.errors import BadArgument, BadDocid
@@ -266,6 +266,15 @@ def items(directory: "Directory") -> Iterator[tuple[str, Item]]:
     for name, item in walk(directory):
         if item is not None:
             yield name, item
+
+
+def claims(listed: Iterable[str]) -> Iterator[tuple[str, Item]]:
+    """Yield each claim among these names with what it says: of many that wait they are few."""
+    for name in listed:
+        if name.endswith((".working", ".written")):
+            item = parse(name)
+            if item is not None and item.claimed:
+                yield name, item
 
 
 def is_reserved(name: str) -> bool:

@@ -1,5 +1,6 @@
 """When a driver looks for what dead ones left, and how: most looks cost a listing of the queue."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,7 +9,6 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.driving.loop import Rounds
-from queuedriver.format.names import Item
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -26,7 +26,7 @@ class Noting(Recoverer):
     def newly_dead(self) -> bool:
         return self.died
 
-    def recover(self, claimed: list[tuple[str, Item]] | None = None) -> int:
+    def recover(self, claimed: Sequence[str] | None = None) -> int:
         self.asked.append("list the queue" if claimed is None else "look at the last pass")
         return 0
 
@@ -82,8 +82,7 @@ def test_of_a_crowd_only_some_list_the_queue_though_nobody_is_known_to_have_died
 
 
 def test_an_idle_driver_looks_each_second_at_the_claims_that_its_last_pass_saw(site: Site) -> None:
-    item = Item("doc", "working", token="1-x-y")
-    site.queue.waiting.picker.counts.claims.append(("doc.1-x-y.working", item))
+    site.queue.waiting.picker.counts.claims.append("doc.1-x-y.working")
     found = {now: site.look(now, idle=True) for now in (0.0, 0.9, 1.0, 1.9, 2.0)}
     assert [now for now, asked in found.items() if asked] == [0.0, 1.0, 2.0]
     assert found[1.0] == ["look at the last pass"]
