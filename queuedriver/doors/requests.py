@@ -66,6 +66,7 @@ _decode_reply = msgspec.msgpack.Decoder(Reply).decode
 class _Known(msgspec.Struct):
     """A request that came."""
 
+    docid: str
     at: float
     # Its answer, once there is one.
     answer: Reply | None = None
@@ -110,7 +111,7 @@ class Requests:
                 content = _read(self._queue.directory, name)
                 request = content and self.recognize(item.docid, content)
                 if request:
-                    self._known[request.key] = _Known(now)
+                    self._known[request.key] = _Known(item.docid, now)
         for docid in [*self._replies.names()]:
             if docid.startswith(PREFIX):
                 if docid in self.waiting:
@@ -128,10 +129,16 @@ class Requests:
             # Who repeats it may do so again.
             known.at = now
             self._known.move_to_end(request.key)
+            if known.answer is None and self.is_answered(known.docid):
+                # By another broker, to which this client is not connected. That may not have
+                # finished the request yet: it removes the answer.
+                self.waiting.pop(known.docid, None)
+                self._unfinished[known.docid] = False
+                self._adopt(known.docid, now)
             return known.answer
         docid = f"{PREFIX}{self._mint.next(now_us)}"
         self._queue.submit(docid, _MAGIC + _encode(request), durable=self._durable)
-        self._known[request.key] = _Known(now)
+        self._known[request.key] = _Known(docid, now)
         self.waiting[docid] = now
         return docid
 
@@ -248,7 +255,7 @@ class Requests:
 
     def _remember(self, reply: Reply, now: float) -> None:
         """Keep an answer in mind, for a client that asks again all the same."""
-        known = self._known.setdefault(reply.key, _Known(now))
+        known = self._known.setdefault(reply.key, _Known(reply.docid, now))
         known.at = now
         self._known.move_to_end(reply.key)
         if known.answer is None and self._remembered + reply.size <= _MOST_REMEMBERED:

@@ -282,6 +282,31 @@ def test_answer_of_a_broker_that_is_no_more_is_held_by_who_finishes_its_request(
     assert [reply for _, reply in requests.held[b"client"]] == [reply_to(docid)]
 
 
+def test_answer_that_another_broker_has_given_is_sent_to_whoever_asks_again_here(
+    bench: "Bench", life: Life
+) -> None:
+    docid = kept(life())
+    # The next broker knows it from the queue; a second one beside it is the first to claim it.
+    requests = life()
+    other = Requests(bench.queue(), names.Mint("c", "5a18"), send, durable=False)
+    assert requests.keep(ASKED, NOON, 1.0) is None
+    other.write(docid, ASKED, ANSWER)
+    # A crash of the other just now must leave the answer, even if the client has it.
+    reply = requests.keep(ASKED, NOON, 2.0)
+    assert reply == reply_to(docid)
+    requests.send_again(reply)
+    assert replies(bench) == [docid]
+    finish(bench, docid)
+    other.finished(docid, 2.0)
+    hold(other, docid, 2.0)
+    other.look(HELD_FOR + 3)
+    other.close()
+    assert replies(bench) == []
+    assert requests.keep(ASKED, NOON, 3.0) == reply
+    assert not requests.held
+    assert not requests.waiting
+
+
 # A client that is away
 
 
