@@ -210,6 +210,9 @@ class Job:
             os.close(_open_to_write(self.queue, claim.name))
         else:
             task = self._next_open()
+            if task < 0:
+                # The clock was set back since it was seen to be due.
+                return None
             claim = _claim_new(self.queue, task_docid(self.record.docid, task))
         if not self.stands():
             charging.give_back(claim, "its job was taken over")

@@ -624,6 +624,24 @@ def test_lost_task_is_dealt_again_when_its_delay_has_passed(tmp_path: Path) -> N
     yard.close()
 
 
+def test_clock_that_is_set_back_between_two_looks_deals_no_task_that_there_is_not(
+    tmp_path: Path,
+) -> None:
+    yard = Yard(tmp_path, Options(retry_delay=60.0))
+    yard.client(b"c", 1)
+    yard.submit("job", 1)
+    job = yard.take_up()
+    assert yard.step() == [(b"c", "job.1")]
+    yard.lose(b"c")
+    yard.settle()
+    later = time.time() + 61
+    assert job.waits(later)
+    assert job.claim_next(later - 3600) is None
+    assert len(yard.files()) == 1
+    assert job.claim_next(later) is not None
+    yard.close()
+
+
 def test_cancelled_job_of_a_million_tasks_ends_with_one_line(yard: Yard) -> None:
     yard.client(b"1", 1)
     yard.submit("job", tasks=1_000_000)
