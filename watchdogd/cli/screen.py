@@ -204,12 +204,7 @@ def _count(number: int) -> str:
 
 def result_line(result: Result) -> str:
     """Return a line for what is to be collected."""
-    parts = []
-    if result.items or not result.files:
-        parts.append(f"{result.items:,} to collect")
-    if result.files:
-        parts.append(f"{result.files:,} {'file' if result.files == 1 else 'files'}")
-    return f"→ {escape_name(result.queue)}  {', '.join(parts)}"
+    return f"→ {escape_name(result.queue)}  {result.words}"
 
 
 def driver_cells(driver: SeenDriver, view: View, *, several_hosts: bool) -> tuple[str, ...]:

@@ -141,16 +141,21 @@ class PipelineCollector(Collector):
                     for state in STATES:
                         family.add(getattr(counts, state), stage.name, queue, state)
         yield family.metric
-        rows: Sequence[tuple[str, str, Callable[[SeenStage], float]]] = (
+        rows: Sequence[tuple[str, str, Callable[[SeenStage], float | None]]] = (
             (
                 "oldest_waiting_seconds",
                 "For how long the document waits that waits longest.",
-                lambda stage: self._oldest.get(stage.name, 0.0),
+                lambda stage: self._oldest.get(stage.name),
             ),
             (
                 "paused",
                 "Whether the stage claims nothing, as somebody said so.",
-                lambda stage: view.controls.paused or stage.state == "paused",
+                lambda stage: (
+                    view.controls.paused
+                    or stage.state == "paused"
+                    # Whether there is a PAUSE cannot be known then.
+                    or (None if view.chosen.hung else False)
+                ),
             ),
             (
                 "output_full",
@@ -163,7 +168,8 @@ class PipelineCollector(Collector):
         for name, about, value in rows:
             family = self._family(GaugeMetricFamily, name, about, _STAGE)
             for seen in view.stages:
-                family.add(value(seen), seen.name)
+                if (number := value(seen)) is not None:
+                    family.add(number, seen.name)
             yield family.metric
 
     # What each stage has counted on each host

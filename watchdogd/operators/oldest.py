@@ -15,13 +15,18 @@ _LOOKED_AT = 1000
 
 def oldest_waiting(chosen: Chosen, now: float) -> dict[str, float]:
     """Return the seconds for which the document waits that waits longest, by stage: of the first
-    thousand names of each queue, so that a million of them cost no more. None waits: 0."""
+    thousand names of each queue, so that a million of them cost no more. None waits: 0. Of a stage
+    whose queue watchdogs made, and that is not there, nothing is known."""
     found = {}
     for stage in chosen.pipeline.stages if not chosen.hung else ():
         ages = [0.0]
-        for name in stage.inputs:
-            with suppress(NotFound), Queue.open(chosen.pipeline.path(name)) as queue:
-                ages += _ages(queue, now)
+        try:
+            for name in stage.inputs:
+                with Queue.open(chosen.pipeline.path(name)) as queue:
+                    ages += _ages(queue, now)
+        except NotFound:
+            if chosen.hosts.seen:
+                continue
         found[stage.name] = max(ages)
     return found
 

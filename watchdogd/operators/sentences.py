@@ -167,6 +167,12 @@ def _trouble(host: SeenHost, chosen: Chosen) -> Iterator[Sentence]:
 def _stage(stage: SeenStage, view: View) -> Iterator[Sentence]:
     name = stage.name
     resume = view.chosen.command(f"resume {name}")
+    hosts = view.chosen.hosts
+    if hosts.seen and not view.chosen.hung and not any(one.report.trouble for one in hosts.alive):
+        for queue in stage.inputs:
+            if queue not in view.items:
+                path = view.chosen.pipeline.path(queue)
+                yield Sentence(f"{name} takes from {path}, which is not there; is it mounted?")
     if stage.state == "degraded":
         yield Sentence(f"{name} is degraded: {stage.why or 'see its drivers'}")
     elif stage.state == "paused" and not view.controls.paused:

@@ -17,6 +17,7 @@ from queuedriver.claims.counts import Counts
 from queuedriver.claims.liveness import Observer
 from queuedriver.driving.counted import FILTERED, Counted
 from queuedriver.errors import CannotUse, NotFound
+from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
 from watchdogd.driver_ids import driver_id, short_host
@@ -55,8 +56,8 @@ class SeenStage(StageReport, frozen=True, kw_only=True):
     # files there wait for. Empty of others.
     folder: str = ""
     waits_for: str = ""
-    # None where its queues do not answer; of an intake the files in its folder that wait, None
-    # while no watchdog says.
+    # None where its queues do not answer, or one that watchdogs made is not there; of an intake the
+    # files in its folder that wait, None while no watchdog says.
     waiting: int | None = None
     working: int | None = None
     failed: int | None = None
@@ -80,9 +81,19 @@ class Result(msgspec.Struct, frozen=True):
     """A queue or a directory that no stage takes from: what is there to be collected."""
 
     queue: str
-    items: int
+    # None where it is not there though watchdogs made it.
+    items: int | None
     # Files that are no items: results that were published under plain names.
     files: int
+
+    @property
+    def words(self) -> str:
+        """Return it in words."""
+        if self.items is None:
+            return "is not there"
+        files = [format_count(self.files, "file")] if self.files else []
+        items = [f"{self.items:,} to collect"] if self.items or not files else []
+        return ", ".join((*items, *files))
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +157,7 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
         looks = {one: _overview(pipeline.path(one), observer, now) for one in pipeline.inputs}
         queues = {queue: seen for queue, seen in looks.items() if seen is not None}
         controls = read_controls(pipeline.root, chosen.hosts.own_name)
-        results = tuple(_result(queue, pipeline.path(queue), now) for queue in pipeline.results)
+        results = tuple(_result(queue, chosen, now) for queue in pipeline.results)
         if pipeline.slurm is not None:
             from watchdogd.slurm.squeue import seen as seen_by_slurm
 
@@ -187,11 +198,13 @@ def _overview(path: str, observer: Observer, now: float) -> QueueView | None:
         return None
 
 
-def _result(queue: str, path: str, now: float) -> Result:
+def _result(queue: str, chosen: Chosen, now: float) -> Result:
     try:
-        with Queue.open(path) as opened:
+        with Queue.open(chosen.pipeline.path(queue)) as opened:
             found = opened.listing(now)
-    except (NotFound, CannotUse):
+    except NotFound:
+        return Result(queue, None if chosen.hosts.seen else 0, 0)
+    except CannotUse:
         return Result(queue, 0, 0)
     return Result(queue, found.ready + found.failed + found.later, found.foreign)
 
@@ -306,7 +319,8 @@ def _stage(
     state, why = next(filter(any, told.items()), ("", "")) if chosen.hung else facts.word
     living = sum(1 for one in own if one.pid)
     numbers: dict[str, Any] = {share: sum(getattr(one, share) for one in own) for share in SHARES}
-    if not chosen.hung:
+    # Before a watchdog ever ran nobody has made them, and nothing waits.
+    if not chosen.hung and not (chosen.hosts.seen and len(seen) < len(looks)):
         numbers |= {key: getattr(counts, key) for key in _COUNTED} | {"working": counts.claimed}
     told_of = [one.files for one in reports if one.files is not None]
     files = most(told_of) if told_of else None

@@ -379,7 +379,10 @@ def _health(snapshot: Snapshot, now: float) -> str:
     view = snapshot.seen.view
     if view.stuck:
         return f"stuck: {', '.join(map(visible, view.stuck))}"
-    return "the file system does not answer" if view.chosen.hung else view.chosen.hosts.state
+    alive = view.chosen.hosts.alive
+    if view.chosen.hung or (alive and all(one.report.trouble for one in alive)):
+        return "the file system does not answer"
+    return view.chosen.hosts.state
 
 
 def message(visit: Visit, status: int, words: str) -> Page:
@@ -548,13 +551,15 @@ def _cut(text: str | None) -> Block:
 
 
 _WORDS = {"": "●", "loud": "◆", "bad": "▲"}
-_SHAPES = {"paused": "‖", "done": "✓", "quit": "■", "idle": "○"}
+_SHAPES = {"paused": "‖", "done": "✓", "quit": "■", "idle": "○", "unknown": "?"}
 
 
 def _word(stage: SeenStage) -> str:
     """Return what a stage is called that needs no word of its own."""
     if stage.files is not None and stage.waiting and not stage.state:
         return "waits"
+    if stage.waiting is None and not stage.state:
+        return "unknown"
     return stage.state or ("done" if stage.done else "at work" if stage.working else "idle")
 
 

@@ -17,6 +17,7 @@ from tests.served import answered, at, chosen_in, discard, facts_of, get, member
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import WINDOW
+from watchdogd.operators.view import look
 from watchdogd.operators.web import graph, pages
 from watchdogd.operators.web.respond import ROUTES
 
@@ -54,6 +55,11 @@ class Elements(html.parser.HTMLParser):
         self.tags.append(tag)
         self.attributes |= {name for name, _ in attrs}
         self.shown += [value or "" for _, value in attrs]
+
+    @property
+    def text(self) -> str:
+        """Return all text, with a space where there is any."""
+        return " ".join(" ".join(self.shown).split())
 
     def handle_data(self, data: str) -> None:
         self.shown.append(data)
@@ -158,6 +164,46 @@ def test_page_of_what_was_never_seen_says_so(tmp_path: Path) -> None:
     answer = answered(get("/"), never, choose(str(make(tmp_path))))
     assert answer.status == 503
     assert b"has not answered yet" in answer.body
+
+
+@pytest.mark.parametrize("gone", ["queues/values", "queues/out"])
+def test_directory_that_was_moved_is_not_counted_as_empty(gone: str, tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    values = tmp_path / "queues" / "values"
+    (values / "a.ready").write_text("1")
+    (tmp_path / "queues" / "out" / "x.html").write_text("1")
+    assert numbers_of(chosen)["parse"] == (1, 0)
+    (tmp_path / gone).rename(tmp_path / "elsewhere")
+    found = numbers_of(chosen)
+    assert found["parse" if gone != "queues/out" else "end"] is None
+    page = answered(get("/"), facts_of(chosen), chosen).body.decode()
+    assert "is not there" in page
+    if gone != "queues/out":
+        assert "? unknown" in Elements(page).text
+        told = answered(get("/metrics"), facts_of(chosen), chosen).body.decode()
+        assert 'oldest_waiting_seconds{pipeline="serif",stage="parse"}' not in told
+    # Another is put in its place.
+    (tmp_path / gone).mkdir()
+    (tmp_path / gone / "b.ready").touch()
+    (tmp_path / gone / "c.ready").touch()
+    if gone == "queues/values":
+        assert numbers_of(chosen)["parse"] == (2, 0)
+
+
+def numbers_of(chosen: Chosen) -> dict[str, object]:
+    """What waits in each stage, with what failed before; None where that is unknown. And what is
+    there to be collected."""
+    view = look(choose(chosen.pipeline.file))
+    numbers: dict[str, object] = {
+        one.name: None if one.waiting is None else (one.waiting, one.failed) for one in view.stages
+    }
+    return numbers | {"end": view.results[0].items}
+
+
+def test_pipelines_file_system_that_is_not_well_is_not_health(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path, state="waiting-fs", trouble="queues is not there any more")
+    answer = answered(get("/health"), facts_of(chosen), chosen)
+    assert (answer.status, answer.body) == (503, b"serif: the file system does not answer\n")
 
 
 def test_long_report_is_cut_and_says_so(tmp_path: Path) -> None:
