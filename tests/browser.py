@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -78,17 +78,37 @@ def until_shown(one: Any, words: str) -> None:
 
 def press(one: Any, title: str) -> None:
     """Press the button of a title, as soon as there is one."""
+    reach(one, f"//button[normalize-space()={title!r}]", lambda button: button.click())
+
+
+def follow(one: Any, words: str) -> None:
+    """Follow the link of these words, as soon as there is one."""
+    reach(one, f"//a[normalize-space()={words!r}]", lambda link: link.click())
+
+
+def reach(one: Any, xpath: str, act: Callable[[Any], object]) -> None:
+    """Do something with an element, as soon as there is one."""
     from selenium.common.exceptions import StaleElementReferenceException
 
-    def is_pressed() -> bool:
+    def is_done() -> bool:
         # What is new may take its place just now.
         with suppress(StaleElementReferenceException):
-            for button in one.find_elements("xpath", f"//button[normalize-space()={title!r}]"):
-                button.click()
+            for element in one.find_elements("xpath", xpath):
+                act(element)
                 return True
         return False
 
-    until(is_pressed, f"a button {title!r} on {one.current_url}")
+    until(is_done, f"{xpath} on {one.current_url}")
+
+
+def cells(one: Any, table: str) -> list[list[str]]:
+    """What the cells of a table's rows say, all at one moment."""
+    rows: list[list[str]] = one.execute_script(
+        "return [...document.querySelectorAll(arguments[0] + ' tr')].map("
+        "row => [...row.querySelectorAll('td')].map(cell => cell.innerText))",
+        table,
+    )
+    return rows
 
 
 def emulate(one: Any, width: int, height: int = 800, *, dark: bool = False) -> None:
