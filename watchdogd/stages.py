@@ -28,10 +28,11 @@ _STARTS_EACH = 2
 _TAKING = ("starting", "busy", "backoff", "waiting-fs")
 # How soon it is seen that one of them is ready, for the next, in seconds.
 _SOON = 0.1
-# At the end: how long the helper may take for its last look, and then the commands of `on_event`,
-# in seconds.
+# At the end: how long the helper may take for its last look, then the commands of `on_event`, and
+# then a terminal that stands still for the last words, in seconds.
 LAST_LOOK = 5.0
 LAST_COMMANDS = 10.0
+LAST_WORDS = 5.0
 
 
 def leaving_takes(stages: Iterable[Stage]) -> float:
@@ -45,7 +46,7 @@ def leaving_takes(stages: Iterable[Stage]) -> float:
             # What drivers were forked from stays for as long as they do.
             takes += CLEANING_TAKES + climb_takes("terminate")
     # Orphans are ended before the last look, and again when all the rest is over.
-    return takes + END_TAKES + LAST_LOOK + LAST_COMMANDS + END_TAKES
+    return takes + END_TAKES + LAST_LOOK + LAST_COMMANDS + END_TAKES + LAST_WORDS
 
 
 class Stages:

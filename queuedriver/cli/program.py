@@ -160,11 +160,16 @@ def describe(error: OSError) -> str:
     return f"{error.strerror}{where}" if error.strerror else str(error)
 
 
-def say(message: str) -> None:
-    """Print one message to stderr; nothing in it can steer a terminal."""
+def line_of(message: str) -> str:
+    """Return one message as it is printed; nothing in it can steer a terminal."""
     shown = visible(message, "\n\t")
+    return f"{_this}: {shown}\n"
+
+
+def say(message: str) -> None:
+    """Print one message to stderr."""
     try:
-        print(f"{_this}: {shown}", file=sys.stderr, flush=True)
+        print(line_of(message), end="", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         # Nobody listens, and that changes nothing.
         pass

@@ -154,12 +154,16 @@ def shares(work: int, wait: int, block: int, overhead: int) -> tuple[str, ...]:
     return tuple(f"{part / total:.0%}" if total else "" for part in parts)
 
 
+def drawn_anew(line: str = "") -> str:
+    """Return what has a line stand on the terminal where the last one stood, or nothing."""
+    return _CLEAR + shorten(line, size_of_terminal().columns - 1)
+
+
 def redraw(line: str = "") -> None:
     """Let a line stand on the terminal where the last one stood; without one, nothing."""
-    shown = shorten(line, size_of_terminal().columns - 1)
     # A terminal that was closed is no reason to end.
     with suppress(OSError, ValueError):
-        print(_CLEAR + shown, end="", file=sys.stderr, flush=True)
+        print(drawn_anew(line), end="", file=sys.stderr, flush=True)
 
 
 def write_json(document: dict[str, object], indent: int | None = 2) -> None:

@@ -1,9 +1,12 @@
 """What people do: the rows of `watchdog_events.OPERATORS`."""
 
+import os
 import signal
 import subprocess
+import termios
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
@@ -28,6 +31,41 @@ def test_term_is_heard_while_many_drivers_start(scene: Scene) -> None:
         scene.within(lambda: manager.said("STOPPING=1"), "TERM is heard")
         scene.until(lambda: watchdog.poll() is not None, "it has left")
         assert scene.count("started") < 100
+
+
+@contextmanager
+def standing_still(scene: Scene, kind: str) -> Iterator[str]:
+    """Make a terminal, or a pipe, that takes nothing; return its path."""
+    if kind == "terminal":
+        fds = os.openpty()
+        path = os.ttyname(fds[1])
+        termios.tcflow(fds[1], termios.TCOOFF)
+    else:
+        path = str(scene.root / "pipe")
+        os.mkfifo(path)
+        fds = os.open(path, os.O_RDWR | os.O_NONBLOCK), os.open(path, os.O_WRONLY)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(fds[0], b"x")
+    try:
+        yield path
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+@pytest.mark.parametrize("kind", ["terminal", "pipe"])
+@row
+def test_terminal_that_stands_still_keeps_nobody(scene: Scene, kind: str) -> None:
+    with closing(Manager(scene)) as manager, standing_still(scene, kind) as path:
+        scene.write(ONE)
+        watchdog = scene.run(under=("sh", "-c", 'exec "$@" 2>"$0"', path))
+        scene.put("a")
+        scene.until(lambda: scene.published("a"), "its documents go on")
+        scene.befalls()
+        watchdog.terminate()
+        scene.within(lambda: manager.said("STOPPING=1"), "TERM is heard")
+        scene.until(lambda: watchdog.poll() is not None, "it has left")
 
 
 @pytest.mark.quick

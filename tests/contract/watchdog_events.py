@@ -328,6 +328,13 @@ OPERATORS = Group(
             1,
         ),
         Event(
+            "terminal_that_stands_still_keeps_nobody",
+            "whoever is shown its words takes none: Ctrl-S, a pager, a connection that hangs",
+            "documents go on, and TERM is heard; how many messages were left out is said once they "
+            "are taken again",
+            1,
+        ),
+        Event(
             "stages_leave_from_the_first_to_the_last",
             "TERM is sent while documents are at hand",
             "each is finished; a stage's drivers leave once those of the stage before have left",

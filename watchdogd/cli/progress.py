@@ -4,11 +4,13 @@ import math
 import sys
 import time
 
-from queuedriver.cli.program import say
-from queuedriver.cli.render import redraw
+from queuedriver.cli.program import line_of
+from queuedriver.cli.render import drawn_anew
 from queuedriver.format.units import format_duration, format_rate
+from watchdogd.cli.stderr_thread import StderrThread
 from watchdogd.events import Event, Kind, describe
 from watchdogd.stage_drivers import StageDrivers
+from watchdogd.stages import LAST_WORDS
 from watchdogd.supervisor import Supervisor
 
 # A terminal is drawn anew so often; a file gets a line so often, while the pipeline drains.
@@ -34,12 +36,16 @@ class Progress:
         if self._terminal:
             self._every = _DRAW_EVERY
         self._due_at = 0.0 if self._terminal else time.monotonic() + self._every
+        self._stderr = StderrThread()
 
     def __call__(self, watchdog: Supervisor, now: float) -> None:
         """Tell how far it is, if that is due, after a turn of the watchdog's loop."""
         if now >= self._due_at:
             self._due_at = now + self._every
-            (redraw if self._terminal else say)(_line(watchdog))
+            # What a terminal has yet to take is not to be an old line once it takes it.
+            if self._stderr.is_through:
+                words = _line(watchdog)
+                self._stderr.put(drawn_anew(words) if self._terminal else line_of(words))
 
     def hear(self, event: Event) -> None:
         """Tell of an event, if it is worth it."""
@@ -48,16 +54,24 @@ class Progress:
             self.tell(describe(event))
 
     def tell(self, words: str) -> None:
+        """Say what stays to be read, if anybody wants to."""
+        if not self._quiet:
+            self.say(words)
+
+    def say(self, words: str) -> None:
         """Say what stays to be read."""
         self.clear()
-        if not self._quiet:
-            say(words)
+        self._stderr.put(line_of(words))
 
     def clear(self) -> None:
         """Make room for something that stays."""
         if self._terminal:
-            redraw()
+            self._stderr.put(drawn_anew(), counts=False)
             self._due_at = 0.0
+
+    def close(self) -> None:
+        """Let what was said be read, for as long as anybody may be waited for."""
+        self._stderr.finish(LAST_WORDS)
 
 
 def ends(watchdog: Supervisor) -> list[StageDrivers]:

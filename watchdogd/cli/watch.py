@@ -4,9 +4,9 @@ import os
 import shlex
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
-from queuedriver.cli.program import explain, say
+from queuedriver.cli.program import explain
 from queuedriver.errors import LATER, ConfigError
 from queuedriver.format import names
 from queuedriver.format.settings import check_path
@@ -46,11 +46,11 @@ def watch(
     progress = Progress(quiet=quiet, drain=drain)
     numbers = {name: n for name, n in numbers_of(drivers).items() if n is not None}
     found = _checked(given, host, numbers, drain=drain)
-    for note in found.notes:
-        progress.tell(note)
     pipeline = found.pipeline
     local = _own_directory(pipeline.root, host)
-    with only_one(pipeline.root, host, local):
+    for note in found.notes:
+        progress.tell(note)
+    with closing(progress), only_one(pipeline.root, host, local):
         refuse_another(pipeline.root, host, progress.tell)
         look = f"watchdogd status{f' {shlex.quote(given)}' if given else ''}"
         progress.tell(f"{pipeline.name} runs on {host}; {look} says how it goes")
@@ -76,7 +76,7 @@ def watch(
         if fallen is not None:
             # Who lives on is told to leave by the kernel, and ended by the warden.
             words, code = fallen
-            say(words)
+            progress.say(words)
             return code
         children.close()
         return _close(watchdog, progress)
@@ -174,7 +174,7 @@ def _close(watchdog: Supervisor, progress: Progress) -> int:
         place = os.path.join(pipeline.path(name), names.DISCARDED)
         progress.tell(f"{format_count(count, 'document')} discarded, with the reason: {place}")
     if watchdog.drain and watchdog.drain.hopeless:
-        say(watchdog.drain.hopeless)
+        progress.say(watchdog.drain.hopeless)
         return ConfigError.exit_code
     if watchdog.drain and not watchdog.stages.done:
         progress.tell("it had to leave before everything was through; run it again for the rest")

@@ -8,7 +8,7 @@ import pytest
 
 from watchdogd.cli.progress import Progress
 
-Capsys = pytest.CaptureFixture[str]
+Capfd = pytest.CaptureFixture[str]
 
 
 def stage(name: str, output: str, done: int, backlog: int, coming: int, drivers: int) -> Any:
@@ -37,37 +37,38 @@ FIRST = stage("values", "values", 30, 20, 0, 1)
 LAST = stage("out", "out", 10, 20, 20, 4)
 
 
-def said(capsys: Capsys, watched: Any, *, drain: bool = True, quiet: bool = False) -> list[str]:
+def said(capfd: Capfd, watched: Any, *, drain: bool = True, quiet: bool = False) -> list[str]:
     """What is said in the minute after the first, and in the one after that."""
     progress = Progress(quiet=quiet, drain=drain)
     now = time.monotonic()
     for later in (1.0, 61.0, 100.0, 125.0):
         progress(watched, now + later)
-    return [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()]
+        progress.close()
+    return [line.partition(": ")[2] for line in capfd.readouterr().err.splitlines()]
 
 
 def test_file_is_told_once_a_minute_how_far_a_drain_is_and_when_it_will_be_done(
-    capsys: Capsys,
+    capfd: Capfd,
 ) -> None:
     line = "40%  2.0/s  10 s left  values 20 × 1  out 20 × 4"
-    first, second = said(capsys, watchdog(FIRST, LAST))
+    first, second = said(capfd, watchdog(FIRST, LAST))
     assert first == second == f"[##########..............]  {line}"
 
 
 @pytest.mark.parametrize("how", [{"drain": False}, {"quiet": True}])
 def test_file_is_told_nothing_where_nothing_is_to_end_or_nobody_wants_it(
-    how: dict[str, bool], capsys: Capsys
+    how: dict[str, bool], capfd: Capfd
 ) -> None:
-    assert said(capsys, watchdog(FIRST, LAST), **how) == []
+    assert said(capfd, watchdog(FIRST, LAST), **how) == []
 
 
-def test_no_time_is_promised_for_a_stage_without_drivers(capsys: Capsys) -> None:
-    (line, _) = said(capsys, watchdog(FIRST, stage("out", "out", 0, 5, 20, 0)))
+def test_no_time_is_promised_for_a_stage_without_drivers(capfd: Capfd) -> None:
+    (line, _) = said(capfd, watchdog(FIRST, stage("out", "out", 0, 5, 20, 0)))
     assert "left" not in line
     assert "out 5 × 0" in line
 
 
-def test_trouble_is_told_before_numbers_and_an_end_has_no_time_left(capsys: Capsys) -> None:
+def test_trouble_is_told_before_numbers_and_an_end_has_no_time_left(capfd: Capfd) -> None:
     done = stage("out", "out", 10, 0, 0, 4)
-    (line, _) = said(capsys, watchdog(done, trouble="/data does not answer"))
+    (line, _) = said(capfd, watchdog(done, trouble="/data does not answer"))
     assert line.endswith("] 100%  /data does not answer  2.0/s  out 0 × 4")
