@@ -58,15 +58,19 @@ def alike(printed: str, place: Path) -> list[list[str]]:
 
 
 def typed_in_the_readme() -> list[str]:
-    """Return what the README types in the sample's directory: its tour, and a folder of drops."""
-    tour, drops = (block for block in blocks("README.rst") if block.startswith("$ "))
-    return [tour, drops]
+    """Return what the README types in the sample's directory: a folder of drops, and its tour."""
+    return [block for block in blocks("README.rst") if block.startswith("$ ")]
+
+
+def test_the_first_that_the_readme_types_is_a_plain_copy_into_a_folder() -> None:
+    drops, _ = typed_in_the_readme()
+    assert re.search(r"^\$ cp \S+ drops/$", drops, re.M)
 
 
 def test_the_tour_of_the_readme_prints_what_it_shows(
     tmp_path: Path, newsroom: Path, environ: dict[str, str]
 ) -> None:
-    tour, _ = typed_in_the_readme()
+    _, tour = typed_in_the_readme()
     commands = [line[2:] for line in tour.splitlines() if line.startswith("$ ")]
     script = "\n".join(f"echo {shlex.quote('$ ' + one)}; {one}" for one in commands)
     ran = shell(script, newsroom, environ)
@@ -76,7 +80,7 @@ def test_the_tour_of_the_readme_prints_what_it_shows(
 def test_what_is_copied_into_the_folder_of_the_readme_becomes_a_document(
     newsroom: Path, environ: dict[str, str]
 ) -> None:
-    _, drops = typed_in_the_readme()
+    drops, _ = typed_in_the_readme()
     lines = [line[2:] for line in drops.splitlines() if line.startswith("$ ")]
     *before, why = lines
     result = "dropped/output/bakery.xml"
@@ -102,7 +106,7 @@ def test_all_commands_of_the_tutorial_do_what_they_should(
     newsroom: Path, environ: dict[str, str]
 ) -> None:
     # Whoever reads the tutorial has read the README, and typed its tour in the same place.
-    tour, _ = typed_in_the_readme()
+    _, tour = typed_in_the_readme()
     lines = [line[2:] for line in tour.splitlines() if line.startswith("$ ")]
     _, *steps = blocks("docs/tutorial.rst")
     lines += [line for step in steps for line in step.splitlines()]
