@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 # What each is, and its command.
 CAMPAIGN = {
     "a million schedules": "tests.simulation --schedules 1000000 --seed 0",
+    "20,000 schedules of intakes": "tests.simulation --intakes --schedules 20000 --seed 0",
     "all pairs of kills": "tests.simulation --exhaustive 2 --kinds crash",
     "chaos of 20,000 documents": "tests.crash.chaos --documents 20000 --drivers 8 --minutes 7 "
     "--kills 1000 --every 0.2 --seed 7",

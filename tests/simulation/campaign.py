@@ -8,6 +8,7 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from tests.simulation.exhaustive import Explored, explore
+from tests.simulation.intakes import draw as draw_intakes
 from tests.simulation.scene import SCENES
 from tests.simulation.schedules import Schedule, broken, draw
 
@@ -36,8 +37,10 @@ def campaign(
     seconds: float | None,
     jobs: int,
     report: Callable[[object], None] = lambda words: None,
+    *,
+    intakes: bool = False,
 ) -> Found:
-    """From a first seed on, so many or so long."""
+    """From a first seed on, so many or so long; of drivers, or of intakes."""
     started = time.monotonic()
     done = 0
     wrong: list[tuple[int, str]] = []
@@ -51,7 +54,7 @@ def campaign(
             late = seconds is not None and now - started > seconds
             while not late and len(running) < 4 * jobs and (last is None or first < last):
                 until = first + _PART if last is None else min(first + _PART, last)
-                running.add(pool.submit(attempt, first, until))
+                running.add(pool.submit(attempt, first, until, intakes=intakes))
                 done += until - first
                 first = until
             if not running:
@@ -85,9 +88,10 @@ def explore_all(scene: str, depth: int, kinds: Sequence[str], jobs: int) -> Expl
     )
 
 
-def attempt(first: int, until: int) -> list[tuple[int, str]]:
+def attempt(first: int, until: int, *, intakes: bool) -> list[tuple[int, str]]:
     """The seeds of a range that break a promise, and which."""
-    found = ((seed, broken(draw(seed))) for seed in range(first, until))
+    drawn = draw_intakes if intakes else draw
+    found = ((seed, broken(drawn(seed))) for seed in range(first, until))
     return [(seed, wrong) for seed, wrong in found if wrong is not None]
 
 

@@ -16,8 +16,9 @@ from queuedriver.intake.into import Into
 from queuedriver.intake.ledger import Ledger
 from queuedriver.intake.rules import Facts, Past, Taken, Waits
 from tests.simulation.happenings import Interruption
-from tests.simulation.intakes import KINDS, SCENES, Schedule, broken, hunt
+from tests.simulation.intakes import KINDS, SCENES, IntakeSchedule, draw
 from tests.simulation.kernel import Kernel
+from tests.simulation.schedules import broken
 from tests.simulation.seams import seam
 
 _MOVES = ("one file system", "two file systems", "two on one host")
@@ -26,9 +27,16 @@ _LEAVES = ("leave", "leave on one host")
 _CRASHES = {"switch": 4, "crash": 6, "consume": 3}
 _RACES = {"switch": 10, "pause": 3, "wake": 2}
 
-Hunt = Callable[[tuple[str, ...], Mapping[str, int]], Schedule | None]
+Hunt = Callable[[tuple[str, ...], Mapping[str, int]], IntakeSchedule | None]
 # Of what, which attribute, and what stands for it.
 Changes = Sequence[tuple[object, str, object]]
+
+
+def hunt(
+    scenes: Sequence[str], kinds: Mapping[str, int] = KINDS, seeds: int = 4000
+) -> IntakeSchedule | None:
+    """The first schedule that breaks a promise."""
+    return next((one for seed in range(seeds) if broken(one := draw(seed, scenes, kinds))), None)
 
 
 class Mutant(NamedTuple):
@@ -48,7 +56,7 @@ class Mutant(NamedTuple):
                 changed.enter_context(seam(where, name, instead))
             yield
 
-    def hunt(self) -> Schedule | None:
+    def hunt(self) -> IntakeSchedule | None:
         """A schedule that breaks a promise; to be called while this mutant is in force."""
         return self.hunts(self.scenes, self.kinds)
 
@@ -118,7 +126,7 @@ def no_commit(self: Handover, claim: Claim) -> bool:
 _rename = Kernel.rename
 
 
-def _stale_after_commit(scenes: tuple[str, ...], _: Mapping[str, int]) -> Schedule | None:
+def _stale_after_commit(scenes: tuple[str, ...], _: Mapping[str, int]) -> IntakeSchedule | None:
     """Kill an intake right after its first commit, and show whoever recovers an old listing."""
     scene = SCENES[scenes[0]]
     commits: list[float] = []
@@ -130,12 +138,12 @@ def _stale_after_commit(scenes: tuple[str, ...], _: Mapping[str, int]) -> Schedu
 
     with seam(Kernel, "rename", rename):
         # With what never comes, so that old listings are kept as in those below.
-        broken(Schedule(scene, (Interruption(1 << 30, "stale", 0),)))
+        broken(IntakeSchedule(scene, (Interruption(1 << 30, "stale", 0),)))
     for killed, shown, age in itertools.product((2, 1, 3), range(1, 60), (2, 1)):
         at = int(commits[0]) + killed
         both = Interruption(at, "crash", 0), Interruption(at + shown, "stale", age)
-        if broken(Schedule(scene, both)):
-            return Schedule(scene, both)
+        if broken(IntakeSchedule(scene, both)):
+            return IntakeSchedule(scene, both)
     return None
 
 

@@ -229,16 +229,20 @@ def _write(kernel: Kernel, fd: int, data: bytes) -> None:
 # Schedules
 
 
-class Schedule(NamedTuple):
+class IntakeSchedule(NamedTuple):
     """What is played, and what interrupts it."""
 
     scene: Scene
     interruptions: tuple[Interruption, ...]
 
+    def run(self) -> IntakeRun:
+        """A run of it, to be called."""
+        return IntakeRun(self.scene, list(self.interruptions))
+
 
 def draw(
     seed: int, scenes: Sequence[str] = tuple(SCENES), kinds: Mapping[str, int] = KINDS
-) -> Schedule:
+) -> IntakeSchedule:
     """The schedule of a seed."""
     chance = random.Random(seed)
     scene = SCENES[chance.choice(list(scenes))]
@@ -248,20 +252,4 @@ def draw(
     for _ in range(count):
         kind = chance.choices(list(kinds), list(kinds.values()))[0]
         found.append(Interruption(chance.randint(1, length), kind, chance.randint(0, 11)))
-    return Schedule(scene, tuple(sorted(found)))
-
-
-def broken(schedule: Schedule) -> str | None:
-    """The promise that a schedule breaks."""
-    try:
-        IntakeRun(schedule.scene, list(schedule.interruptions))()
-    except Violation as violation:
-        return str(violation)
-    return None
-
-
-def hunt(
-    scenes: Sequence[str], kinds: Mapping[str, int] = KINDS, seeds: int = 4000
-) -> Schedule | None:
-    """The first schedule that breaks a promise."""
-    return next((one for seed in range(seeds) if broken(one := draw(seed, scenes, kinds))), None)
+    return IntakeSchedule(scene, tuple(sorted(found)))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tests.simulation.happenings import Interruption
+from tests.simulation.intakes import IntakeSchedule
 from tests.simulation.jobs import JobRun
 from tests.simulation.run import Run
 from tests.simulation.scene import SCENES, Scene
@@ -93,7 +94,7 @@ def hunt_for(pattern: Sequence[Interruption], scenes: Sequence[str]) -> Schedule
     return None
 
 
-def outline(schedule: Schedule) -> str:
+def outline(schedule: Schedule | IntakeSchedule) -> str:
     """A schedule as Python that makes it."""
     each = ", ".join(f"({one.step}, {one.kind!r}, {one.which})" for one in schedule.interruptions)
     return f"schedule({schedule.scene.name!r}, {each})"
@@ -104,7 +105,7 @@ def schedule(scene: str, *interruptions: tuple[int, str, int]) -> Schedule:
     return Schedule(SCENES[scene], tuple(Interruption(*one) for one in interruptions))
 
 
-def broken(schedule: Schedule) -> str | None:
+def broken(schedule: Schedule | IntakeSchedule) -> str | None:
     """The promise that a schedule breaks."""
     try:
         schedule.run()()
@@ -113,7 +114,7 @@ def broken(schedule: Schedule) -> str | None:
     return None
 
 
-def story(schedule: Schedule, whole: bool = False) -> list[str]:
+def story(schedule: Schedule | IntakeSchedule, whole: bool = False) -> list[str]:
     """What is done in it, step by step, and how it ends."""
     run = schedule.run()
     run.happenings.tell(whole)

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.simulation.intake_mutants import INTAKE_MUTANTS
-from tests.simulation.intakes import SCENES, broken, draw
+from tests.simulation.intakes import SCENES, draw
+from tests.simulation.schedules import broken
 
 # Of each scene.
 _SCHEDULES = 60
