@@ -63,11 +63,13 @@ _AT_ONCE = 0.1
 # Claims that a pass remembers for whoever looks after dead drivers.
 _KEEP_CLAIMS = 10_000
 
-# Inode numbers are dealt to the drivers by their remainder: a prime, because numbers of files made
-# one after the other often have a stride; in steps of the golden ratio, because then any few that
-# follow each other are spread evenly.
-_REMAINDERS = 4093
-_STEP = 2531
+# Inode numbers are dealt to the drivers by their remainder: of a prime, because numbers of files
+# made one after the other often have a stride; in steps of nearly the golden ratio, because then
+# any few that follow each other are spread evenly. Both as (prime, step). A crowd of so many
+# drivers takes the larger one, or some would have twice as many as others, and of thousands many
+# none.
+_FEW, _MANY = (4093, 2531), (65537, 40507)
+_CROWD = 512
 _GOLDEN = 0.618034
 # A block of which so many names have fewer than half as many inode numbers is divided by name:
 # some file systems have the same number for all.
@@ -207,13 +209,11 @@ class Picker:
         helping = bool(before.left) and (before.got <= 0 or not self.passes % _PATIENCE)
         failed: list[str] = []
         for block in self._read():
-            mine = _deal(0, 1) if helping else _deal(self.part, self.sharers)
+            dealt, mine = _deal(0, 1) if helping else _deal(self.part, self.sharers)
             number = _numbering(block)
             # No call of ours for each: with many drivers most names are others'.
             waiting = [
-                e.name
-                for e in block
-                if number(e) % _REMAINDERS in mine and e.name.endswith(".ready")
+                e.name for e in block if number(e) % dealt in mine and e.name.endswith(".ready")
             ]
             others = [e for e in block if not e.name.endswith(".ready")]
             seen.ready += len(block) - len(others)
@@ -221,7 +221,7 @@ class Picker:
             for entry, item in self._look(others):
                 if item.attempt:
                     failed.append(entry.name)
-                elif number(entry) % _REMAINDERS in mine:
+                elif number(entry) % dealt in mine:
                     waiting.append(entry.name)
                 else:
                     seen.left += 1
@@ -391,11 +391,12 @@ class Lookahead:
 
 
 @lru_cache(64)
-def _deal(part: int, of: int) -> frozenset[int]:
-    """Deal the remainders out to so many drivers; return those of one."""
-    return frozenset(
-        one for one in range(_REMAINDERS) if one * _STEP % _REMAINDERS * of // _REMAINDERS == part
-    )
+def _deal(part: int, of: int) -> tuple[int, frozenset[int]]:
+    """Deal the remainders of a number out to so many drivers; return it, and those of one."""
+    dealt, step = _FEW if of < _CROWD else _MANY
+    back = pow(step, -1, dealt)
+    first, end = (-(-one * dealt // of) for one in (part, part + 1))
+    return dealt, frozenset(one * back % dealt for one in range(first, end))
 
 
 def _numbering(block: list["os.DirEntry[str]"]) -> Callable[["os.DirEntry[str]"], int]:

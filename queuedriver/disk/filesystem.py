@@ -41,6 +41,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 # Bytes: more than file systems keep inside an inode or promise on credit.
 A_LITTLE = 64 * 1024
 
+_NAME = operator.attrgetter("name")
 _aside = itertools.count()
 
 
@@ -173,8 +174,7 @@ class Directory:
     def names(self) -> Iterator[str]:
         """Yield the listing as a stream: constant memory, however many names wait."""
         with self.scan() as entries:
-            for entry in entries:
-                yield entry.name
+            yield from map(_NAME, entries)
 
     def scan(self) -> "AbstractContextManager[Iterator[os.DirEntry[str]]]":
         """Yield the entries, which know their inode numbers; what this returns is to be closed."""

@@ -389,6 +389,13 @@ def test_shares_of_files_made_one_after_the_other_are_even(drivers: int, stride:
     assert max(sizes) - min(sizes) <= 8
 
 
+def test_each_of_thousands_of_drivers_has_its_share() -> None:
+    ids = [f"host-{number:04}" for number in range(5000)]
+    listed = [f"{number}.ready" for number in range(20_000)]
+    sizes = [len(a_pass(Shown(lambda: listed).picker(me, ids))) for me in ids[::200]]
+    assert 2 <= min(sizes) <= max(sizes) <= 6
+
+
 def test_without_inode_numbers_shares_go_by_name() -> None:
     shown = Shown(lambda: [f"{one}.ready" for one in range(1000)], lambda place, name: 0)
     sizes = [len(share) for share in shares(shown, 4)]
