@@ -107,8 +107,8 @@ class Child:
     def __init__(self, pid: int = 0, life: str = "", pidfd: int = -1, born_with: str = "") -> None:
         # 0: a fork that was asked for and is still to come.
         self.pid = pid
-        # The mark of it and all its forks, empty of an adopted one; and of a fork that of what it
-        # was forked from, whose helpers it may need.
+        # The mark of it and all its forks; and of a fork that of what it was forked from, whose
+        # helpers it may need.
         self.life = life
         self.born_with = born_with
         # None while it runs, or is still to come.
@@ -166,6 +166,9 @@ class Children:
         # while there are such, who was reaped and is not known yet.
         self._all: list[Child] = []
         self._strangers: dict[int, Exit] = {}
+        # With what the lives begin that end with a child: of all that is started here, and each
+        # life that was adopted. What else its watchdog has started may be needed by others yet.
+        self._begins = {begin_of_lives()}
         # When orphans are looked for next, and how long after the look before.
         self._look_at = math.inf
         self._pause = 0.0
@@ -215,6 +218,9 @@ class Children:
         if process_ticks(pid) != ticks:
             os.close(child.pidfd)
             return None
+        if life := _life_of(pid):
+            child.life = life
+            self._begins.add(life)
         self._all.append(child)
         return child
 
@@ -334,7 +340,7 @@ class Children:
         there = [child for child in self._all if child.exit is None]
         living = {life for child in there for life in (child.life, child.born_with)}
         count = 0
-        for one, environ in marked(begin_of_lives(), {child.pid for child in there}):
+        for one, environ in marked(self._begins, {child.pid for child in there}):
             if environ[LIFE] not in living:
                 # psutil signals no other process that has its number by now.
                 with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -348,6 +354,16 @@ def _new_life() -> str:
     return f"{begin_of_lives()}{next(_numbers):09}"
 
 
+def _life_of(pid: int) -> str:
+    """Return the life that a process belongs to; empty where it has none, or it cannot be seen."""
+    with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+        for word in file.read().split(b"\0"):
+            name, _, life = os.fsdecode(word).partition("=")
+            if name == LIFE:
+                return life
+    return ""
+
+
 def begin_of_lives() -> str:
     """Return what the lives of all that this watchdog starts have in common."""
     # With the start of this process: an earlier watchdog may have had its pid.
@@ -356,9 +372,9 @@ def begin_of_lives() -> str:
 
 
 def marked(
-    begins: str, but: Collection[int] = ()
+    begins: Collection[str], but: Collection[int] = ()
 ) -> Iterator[tuple["psutil.Process", dict[str, str]]]:
-    """Find the processes of this host whose life begins like this, other than those with these
+    """Find the processes of this host whose life begins like one of these, but for those with these
     pids; with what they were started with."""
     # Late: nobody is to be looked for in most minutes, and it takes a while.
     import psutil
@@ -369,7 +385,7 @@ def marked(
         # It is gone, or another user's and so none of ours.
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
             environ = one.environ()
-            if environ.get(LIFE, "").startswith(begins):
+            if environ.get(LIFE, "").startswith((*begins,)):
                 yield one, environ
 
 

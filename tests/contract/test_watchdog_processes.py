@@ -263,6 +263,23 @@ def test_drivers_to_be_adopted_outlive_the_watchdog_and_are_adopted(
     scene.within(lambda: scene.published("b"), "it is replaced")
 
 
+@pytest.mark.parametrize("preload", ["false", "true"])
+@row
+def test_what_an_adopted_driver_sent_away_ends_with_it(scene: Scene, preload: str) -> None:
+    watchdog = scene.begin(f"{ONE}\npreload = {preload}", pipeline="adopt = true")
+    scene.put("a", "fork")
+    scene.until(lambda: scene.published("a"), "a daemon runs")
+    away = int((scene.root / "away").read_text())
+    driver = scene.a_driver()
+    scene.kill(watchdog)
+    scene.run()
+    scene.until(lambda: scene.count("adopted", "one-1") == 1, "it is adopted")
+    assert is_alive(away)
+    scene.befalls()
+    os.kill(driver, signal.SIGKILL)
+    scene.within(lambda: not is_alive(away), "the daemon has ended")
+
+
 @row
 def test_next_watchdog_lets_the_drivers_finish(scene: Scene) -> None:
     watchdog = scene.begin(f'{ONE}\ngrace = "1 h"')

@@ -228,6 +228,13 @@ KILLED = Group(
             5,
         ),
         Event(
+            "what_an_adopted_driver_sent_away_ends_with_it",
+            "with ``adopt = true``, after a document has started a daemon; its driver dies under "
+            "the next watchdog",
+            "the daemon ends",
+            5,
+        ),
+        Event(
             "next_watchdog_lets_the_drivers_finish",
             "and the next one is started while drivers finish their documents",
             "it waits for them, and begins no document twice",

@@ -47,7 +47,7 @@ def _end_all(begins: str, local: str, died_at: float) -> None:
     from watchdogd.policy import leaves_within
 
     last_end = died_at
-    while left := [*marked(begins, but={os.getpid()})]:
+    while left := [*marked([begins], but={os.getpid()})]:
         now = time.monotonic()
         due = now + _LOOK_EVERY
         for one, environ in left:
