@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
 from queuedriver.doors.conversation import PATIENCE, Conversation
 from queuedriver.doors.exchange import Exchange
@@ -145,6 +146,8 @@ class Source(Protocol):
     """Where work comes from, and where its ends go: a queue, or jobs."""
 
     service: str
+    # The queue that it is of.
+    queue: InputQueue
 
     @property
     def dealt(self) -> Sized:
@@ -291,6 +294,8 @@ class BrokerLoop(Loop):
         """Return what is to be dealt next, and to whom."""
         self.exchange.new_round()
         for source in self.sources:
+            if source.queue not in self.unpaused:
+                continue
             for head in source.heads(now):
                 worker = self.exchange.pick(head.service, now, head.need, alone=head.alone)
                 if worker is not None:
@@ -382,9 +387,9 @@ class BrokerLoop(Loop):
         """Return which workers are missing for what waits; empty when none are."""
         workers = self.exchange.workers.values()
         for source in self.sources if self.go and not self.trouble else ():
-            name = source.service
+            name, paused = source.service, source.queue not in self.unpaused
             served = any(name in one.services for one in workers) if name else workers
-            if not served and any(True for _ in source.heads(now)):
+            if not (paused or served) and any(True for _ in source.heads(now)):
                 return f"no worker of {name!r} is connected" if name else "no worker is connected"
         return ""
 

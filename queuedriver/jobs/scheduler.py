@@ -86,7 +86,7 @@ class Scheduler:
         address: Callable[[bytes], str] = bytes.decode,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._queue = queue
+        self.queue = queue
         self._exchange = exchange
         self._tally = tally
         self._limits = limits
@@ -126,7 +126,7 @@ class Scheduler:
 
     def unpack(self, now: float) -> bool:
         """Take up a job, if one waits and there is room; return whether."""
-        waiting = self._queue.waiting
+        waiting = self.queue.waiting
         if now < self._rest_until:
             return False
         if not (waiting.names or waiting.list_more(now)):
@@ -135,7 +135,7 @@ class Scheduler:
         held = sum(job.held for job in self)
         if len(self._jobs) - held >= _MOST_OPEN or held >= _MOST_HELD:
             return False
-        claims = self._queue.claim_some(1, now)
+        claims = self.queue.claim_some(1, now)
         for claim in claims:
             self._take_up(claim, now)
         return bool(claims)
@@ -148,7 +148,7 @@ class Scheduler:
                 self._lose(job)
         self._at_hand.add(claim.token)
         try:
-            job = jobs.take_up(self._queue, self._directory, claim, network=self._network)
+            job = jobs.take_up(self.queue, self._directory, claim, network=self._network)
         except (ProcessorFailed, TakenBack) as error:
             self._end_job_file(claim, from_exception(error))
             return
@@ -163,7 +163,7 @@ class Scheduler:
             return
         self._jobs = dict(sorted([*self._jobs.items(), (job.id, job)]))
         message = f"taken up as job {job.id}, with {job.record.file.num_tasks} tasks"
-        self._queue.note("taken-up", claim, message=message)
+        self.queue.note("taken-up", claim, message=message)
         self._changes += 1
         # Before it is dealt from.
         self._look_at = 0.0
@@ -172,7 +172,7 @@ class Scheduler:
     def _end_job_file(self, claim: Claim, how: Setback) -> None:
         self._at_hand.discard(claim.token)
         try:
-            self._queue.end([claim], [how])
+            self.queue.end([claim], [how])
         finally:
             self._tally.book([claim.fate], 0)
 
@@ -290,7 +290,7 @@ class Scheduler:
         for token in [one for one, dealt in self.dealt.items() if dealt.job is job]:
             del self.dealt[token]
             self._at_hand.discard(token)
-        self._queue.note("revoked", job.claim, outputs=())
+        self.queue.note("revoked", job.claim, outputs=())
         self._close(job)
 
     def _end_job(self, job: Job) -> None:
@@ -300,13 +300,13 @@ class Scheduler:
             return
         claim = job.claim
         try:
-            if self._queue.targets:
+            if self.queue.targets:
                 claim.outputs.take(msgspec.json.encode(_summary(job)), self._limits)
             how: Ending = DONE
         except ProcessorFailed as error:
             how = Failed(error.failure)
         try:
-            self._queue.end([claim], [how])
+            self.queue.end([claim], [how])
         finally:
             self._close(job)
         if claim.fate in ("published", "finished"):
@@ -323,7 +323,7 @@ class Scheduler:
 
     def wake(self) -> None:
         """Look at once: there may be something new."""
-        self._queue.waiting.wake()
+        self.queue.waiting.wake()
         self._rest_until = self._look_at = 0.0
 
     def clean(self) -> None:
@@ -340,7 +340,7 @@ class Scheduler:
             except FileNotFoundError:
                 # Removed by hand: from the beginning, then.
                 self._lose(job)
-                self._queue.end([job.claim], [Released("its directory is gone")])
+                self.queue.end([job.claim], [Released("its directory is gone")])
 
     def give_back(self, why: str) -> None:
         """Give everything back, charged to nobody, and say for the last time how all of it is."""
@@ -349,7 +349,7 @@ class Scheduler:
             for claim in list(self.dealt):
                 self.end(claim, Released(why), 0.0)
             for job in list(self):
-                self._queue.end([job.claim], [Released(why)])
+                self.queue.end([job.claim], [Released(why)])
                 self._close(job)
         view = msgspec.structs.replace(view, clients=(), ended=tuple(self.ended))
         with suppress(OSError):

@@ -514,6 +514,23 @@ def test_broker_of_services_says_for_which_no_worker_is_there(place: Place) -> N
     until(lambda: len(place.outputs()) == 1)
 
 
+def test_service_whose_queue_is_paused_is_not_dealt_and_the_others_are(place: Place) -> None:
+    submit(place.root / "other")
+    (place.input / "PAUSE").touch()
+    args = ("--service", "loud=in:out", "--service", "soft=other:out", "--listen", place.endpoint)
+    broker = place._start("broker", "scale0", *args)
+    place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
+    place._start("worker", "scale0", place.endpoint, "--call", "loud:shout")
+    submit(place.input, "held")
+    for number in range(4):
+        submit(place.root / "other", f"one{number}")
+        until((place.output / f"one{number}.ready").exists)
+    assert len(place.outputs()) == 4
+    assert "held.ready" in place.items()
+    (place.input / "PAUSE").unlink()
+    until(lambda: "held.ready" in place.outputs())
+
+
 def test_worker_whose_broker_goes_by_another_address_says_so(place: Place) -> None:
     place.protocol = "roundrobin"
     place.broker("--advertise", "tcp://elsewhere:1")
