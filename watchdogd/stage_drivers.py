@@ -308,6 +308,8 @@ class StageDrivers:
     @property
     def degraded(self) -> str:
         """Return why so few drivers are left that people should know; empty while it is well."""
+        if stuck := self.templates.stuck:
+            return stuck
         rests = [slot.rest for slot in self.slots if slot.wanted]
         looped = [rest.why for rest in rests if rest.state == CRASH_LOOPED]
         return looped[0] if looped and is_degraded(len(looped), len(rests)) else ""

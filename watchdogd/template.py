@@ -41,6 +41,9 @@ ONE_THREAD = {
 }
 # For what was loaded to clean up, once nobody needs it any more.
 CLEANING_TAKES = 10.0
+# How many may be there that not even SIGKILL ends: one, and one that stands in for it. What they
+# wait for keeps the next one, too, and each keeps the memory that it has.
+_MOST_STUCK = 2
 _ANSWER = msgspec.json.Decoder(Answer)
 
 
@@ -102,6 +105,11 @@ class Template:
     def is_free(self) -> bool:
         """Return whether it can fork a driver now."""
         return self.is_usable and bool(self.ready_at) and self._forking is None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether not even SIGKILL has ended it."""
+        return self.child.rung == "stuck" and self.child.exit is None
 
     @property
     def has_ended(self) -> bool:
@@ -250,7 +258,18 @@ class Templates:
     @property
     def settled(self) -> bool:
         """Return whether nothing is loaded any more, but for what not even SIGKILL ends."""
-        return all(one.child.rung == "stuck" for one in self._all)
+        return all(one.is_stuck for one in self._all)
+
+    @property
+    def stuck(self) -> str:
+        """Return why no further one is loaded; "" while one may be."""
+        pids = [str(one.child.pid) for one in self._all if one.is_stuck]
+        if len(pids) < _MOST_STUCK:
+            return ""
+        return (
+            f"what its drivers were to be forked from, processes {' and '.join(pids)} cannot be "
+            "killed: they wait in the kernel, as for a dead mount; it is loaded again when one ends"
+        )
 
     def receive(self, now: float) -> None:
         """Take in what the templates have said."""
@@ -267,10 +286,10 @@ class Templates:
             if not needed or template.load != self.load:
                 template.leave(now)
                 self._past = Past()
-            elif template.has_ended or template.child.rung == "stuck":
+            elif template.has_ended or template.is_stuck:
                 self._past = remember(self._past, template.life(now), stage, 0.0)
                 template.leave(now)
-        if again and self.load is not None and self.template is None:
+        if again and self.load is not None and self.template is None and not self.stuck:
             if now < self._past.not_before:
                 return self._past.not_before
             self._begin(self.load, stage, now)
@@ -283,7 +302,8 @@ class Templates:
         if self.load is not None and (one is None or (one.ready_at and not one.is_usable)):
             if one is not None:
                 one.leave(now)
-            self._begin(self.load, stage, now)
+            if not self.stuck:
+                self._begin(self.load, stage, now)
         return one if one is not None and (one.is_free or one.has_failed) else None
 
     def _begin(self, load: Load, stage: Stage, now: float) -> None:

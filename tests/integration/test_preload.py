@@ -511,6 +511,46 @@ def test_template_that_hangs_up_before_it_is_reaped_fails_its_drivers_by_its_own
     assert (templates.template, children.running) == (None, [])
 
 
+def test_template_that_not_even_sigkill_ends_has_one_stand_in_and_no_more(stage: Stage) -> None:
+    stage.write("model", "import time\ntime.sleep(3600)")
+    (stage.directory / "logs").mkdir()
+    children = Children()
+    templates = Templates(load_of(stage.directory), str(stage.directory), children)
+    settings = PipelineStage(
+        name="parse", inputs=("in",), outputs=(), kind="call", work="model:process", preload=True
+    )
+
+    def turn(now: float) -> None:
+        templates.receive(now)
+        templates.tend(settings, now, needed=True, again=True)
+        assert templates.free(settings, now) is None
+
+    now = time.monotonic()
+    stuck: list[Child] = []
+    for _ in range(2):
+        assert not templates.stuck
+        turn(now)
+        (child,) = set(children.running) - {*stuck}
+        # What waits in the kernel is no other to us.
+        child.ask("stuck", START_UP, now)
+        stuck.append(child)
+        turn(now)
+        now += 10_000.0
+    turn(now)
+    assert children.running == stuck
+    assert f"processes {stuck[0].pid} and {stuck[1].pid} cannot be killed" in templates.stuck
+    # The file system answers again, and one of them has ended.
+    stuck[0].send(signal.SIGKILL)
+    until(lambda: children.reap(now))
+    turn(now)
+    turn(now)
+    assert not templates.stuck
+    assert len(children.running) == 2
+    children.close()
+    until(lambda: children.reap(now) or not children.running)
+    templates.receive(now)
+
+
 def pipeline_of(stage: Stage, *stages: PipelineStage) -> Pipeline:
     return Pipeline(
         name="p", file=str(stage.directory / "p.toml"), root=str(stage.directory), stages=stages
