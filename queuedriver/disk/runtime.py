@@ -1,9 +1,10 @@
 """A directory on this host, for what must be written even when the queues' disk is not well.
 
-`$XDG_RUNTIME_DIR/queuedriver-<uid>`, or the same in the temporary directory. A hung driver's stacks
-go there: `<random>-<thread>.stacks`, written by faulthandler as it ends the process; the thread is
-the driver's own, as faulthandler names it. A supervisor that ends a driver says there for which
-reason, in a line of its own, before it does; and of one that has ended by itself, how.
+`queuedriver-<uid>` in the temporary directory, or in $XDG_RUNTIME_DIR where that is not of a login:
+it goes at the logout, and drivers stay. A hung driver's stacks go there:
+`<random>-<thread>.stacks`, written by faulthandler as it ends the process; the thread is the
+driver's own, as faulthandler names it. A supervisor that ends a driver says there for which reason,
+in a line of its own, before it does; and of one that has ended by itself, how.
 
 The file is named by its whole path, in the registration and on the board: whoever reads it may have
 another environment, and so another directory of its own, than the driver had.
@@ -21,6 +22,8 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import ConfigError
 from queuedriver.format.records import Failure
 
+# Where a login gets its directory, which is removed when its user logs out.
+_OF_A_LOGIN = "/run/user/"
 # The stacks of a driver with many threads.
 _MAX_STACKS = 1 << 20
 # What begins a line of `note_ending`.
@@ -36,9 +39,9 @@ _FILES = "/".join(("", *Directory.__module__.split("."))) + '.py"'
 
 
 def runtime_directory() -> str:
-    """Return the directory; it is made if it is not there. $XDG_RUNTIME_DIR may be one that cannot
-    be used: it goes when its user logs out, and after `su` it is another user's."""
-    if base := os.environ.get("XDG_RUNTIME_DIR"):
+    """Return the directory; it is made if it is not there. What cannot be used is done without."""
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    if base and not base.startswith(_OF_A_LOGIN):
         with suppress(OSError, ConfigError):
             return _directory_in(base)
     return _directory_in(_temporary())

@@ -139,6 +139,14 @@ def test_runtime_directory_that_cannot_be_used_is_done_without(
     assert runtime_directory() == str(temporary / f"queuedriver-{os.getuid()}")
 
 
+def test_nothing_is_kept_where_it_would_go_at_a_logout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert runtime_directory() == str(tmp_path / f"queuedriver-{os.getuid()}")
+
+
 def test_directory_that_another_user_made_in_our_name_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
