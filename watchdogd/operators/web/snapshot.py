@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from watchdogd.operators.web.page_inputs import Answer, Question, Snapshot
+from watchdogd.operators.web.page_inputs import OLD, Answer, Question, Snapshot
 
 # Seconds between two looks: at least this, and so long that looking takes a twentieth of the time.
 _EVERY = 1.0
 _SHARE = 20
-# How long one waits: for the first look, for a newer one, and for any other answer.
+# How long one waits: for a look where none is known that may be believed, for a newer one, and for
+# any other answer.
 _FIRST, _NEWER, _PATIENCE = 3.0, 1.0, 3.0
 # Seconds between two starts; and how many that do not end may be left behind.
 _RESTART_EVERY = 60.0
@@ -68,7 +69,8 @@ class Looker:
                 self._looking = self._send(Question(self.name, "look"))
                 self.looks += 1
             began_at = self._asked.get(self._looking, now)
-            patience = began_at + (_NEWER if seen else _FIRST) - now
+            is_old = not seen or now - self._looked_at > OLD
+            patience = began_at + (_FIRST if is_old else _NEWER) - now
             self._changed.wait_for(lambda: not self._looking, max(0.0, patience))
             return self.snapshot
 

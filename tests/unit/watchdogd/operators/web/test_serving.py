@@ -156,6 +156,24 @@ def test_nobody_who_watches_means_nobody_who_looks(tmp_path: Path) -> None:
         assert one._process is None
 
 
+# Takes longer for a look than anybody waits for a newer one.
+_SLOW = """
+import sys, time
+from watchdogd.cli.pipeline_argument import choose
+from watchdogd.operators.web.looking import run
+run(int(sys.argv[2]), lambda: time.sleep(1.3) or choose(sys.argv[1]))
+"""
+
+
+def test_whoever_comes_seldom_waits_for_a_slow_look_and_is_not_told_that_nothing_answers(
+    tmp_path: Path,
+) -> None:
+    with looker(sys.executable, "-c", _SLOW, str(reported(tmp_path))) as one:
+        seen = until(lambda: one.latest().seen)
+        one._looked_at -= 60
+        assert one.latest().seen is not seen
+
+
 _SILENT = "import sys, time; time.sleep(3600)"
 
 
