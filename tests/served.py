@@ -91,7 +91,14 @@ def with_answer(facts: Facts, value: object = None, error: str = "", status: int
     return facts._replace(answer=Answer(value, error, status))
 
 
-def discard(chosen: Chosen, docid: str, message: str, queue: str = "values", **more: str) -> None:
+def discard(
+    chosen: Chosen,
+    docid: str,
+    message: str,
+    queue: str = "values",
+    discarded_at: float = 1_700_000_000.0,
+    **more: str,
+) -> None:
     """A document that was discarded, with its report."""
     directory = Path(chosen.pipeline.path(queue)) / "discarded"
     directory.mkdir(exist_ok=True)
@@ -110,7 +117,7 @@ def discard(chosen: Chosen, docid: str, message: str, queue: str = "values", **m
     said = Report(
         docid=docid,
         queue=queue,
-        discarded_at=1_700_000_000.0,
+        discarded_at=discarded_at,
         driver="d",
         host="h",
         failure=failure,

@@ -23,7 +23,6 @@ DRIVER_COLUMNS = (
 Tone = Literal["title", "plain", "bad", "loud"]
 # How a stage's rate went lately, in `top`.
 TREND = "TREND"
-_HEIGHTS = "▁▂▃▄▅▆▇█"
 TREND_COLUMNS = (*STAGE_COLUMNS, f"~{TREND}")
 CAUSE_COLUMNS = ("GROUP", "STAGE", ">COUNT", ">FIRST", ">LAST", "~WHY")
 # Others go before a name has less room than this, in characters.
@@ -151,15 +150,6 @@ def coloured(line: str, word: str, paint: Paint) -> str:
     # The name before it may have the word in it.
     name, gap, rest = line.partition("  ")
     return name + gap + (rest.replace(word, colour(word), 1) if word else rest)
-
-
-def trend(rates: Sequence[float | None]) -> str:
-    """Return how a rate went, the highest full; a gap where nobody wrote."""
-    most = max((one for one in rates if one), default=0.0)
-    return "".join(
-        " " if one is None else _HEIGHTS[round(one / most * (len(_HEIGHTS) - 1)) if most else 0]
-        for one in rates
-    )
 
 
 # Cells

@@ -2,6 +2,7 @@
 
 hosts      a pipeline that commands are about, and its watchdogs, by what each said last
 view       what can be known of it at one moment; everything that shows it counts by this one look
+stacks     what a driver is at
 history    what each stage did in the last hours and days, as the watchdogs write it down
 forecast   whether what waits in a stage gets less, and when it will be through; pure
 oldest     the document of each stage that waits longest

@@ -20,6 +20,8 @@ VERSION = 1
 _DIGITS = 10
 # Of each group so many documents are named.
 _NAMED = 3
+# In so many equal times is told how many there were.
+_TIMES = 24
 # Of what was said against each of thousands so much is kept, in characters.
 _SHOWN = 400
 # Of a document whose report is lost.
@@ -130,6 +132,18 @@ def survey_of(cases: Iterable[Case], read: int, total: int) -> Survey:
         members.setdefault(one.key, []).append(one)
     groups = sorted(map(_group, members.values()), key=lambda one: (-one.count, -one.last_at))
     return Survey(cases=tuple(newest), groups=tuple(groups), read=read, total=total)
+
+
+def trends(survey: Survey) -> dict[str, list[float]]:
+    """Return how many documents of each group were discarded in each of some equal times, from the
+    first to the last of all."""
+    known = [one for one in survey.cases if one.discarded_at]
+    first = min((one.discarded_at for one in known), default=0.0)
+    each = (max((one.discarded_at for one in known), default=0.0) - first) / _TIMES or 1.0
+    found = {one.key: [0.0] * _TIMES for one in survey.groups}
+    for one in known:
+        found[one.key][min(int((one.discarded_at - first) / each), _TIMES - 1)] += 1
+    return found
 
 
 def _group(members: Sequence[Case]) -> Group:

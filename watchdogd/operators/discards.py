@@ -32,10 +32,12 @@ def survey(
     *,
     cause: str = "",
     text: str = "",
+    since: float = 0.0,
     most: int | None = MOST,
 ) -> Survey:
-    """Group what some stages have discarded, or all; only what failed of this cause, or has this
-    text. `most` of it is read, the newest; None: all there is."""
+    """Group what some stages have discarded, or all; only what failed of this cause, has this
+    text, or was discarded since an instant. `most` of it is read, the newest; None: all there is.
+    """
     with ExitStack() as opened:
         sources = list(_sources(pipeline, stages or pipeline.stages, opened))
         every = [(source, docid) for source in sources for docid in source.queue.each_discarded()]
@@ -45,10 +47,12 @@ def survey(
                 most, every, key=lambda one: _discarded_at(one[0].queue, one[1])
             )
         cases = [
-            case_of(source.stage, source.name, place.docid, place.report)
+            case
             for source in sources
             for place in _read(source.queue, [docid for one, docid in latest if one is source])
             if says(place.docid, place.report, cause, text)
+            and (case := case_of(source.stage, source.name, place.docid, place.report))
+            and case.discarded_at >= since
         ]
     return survey_of(cases, len(latest), len(every))
 

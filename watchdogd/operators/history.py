@@ -25,6 +25,7 @@ from queuedriver.driving.counted import BUCKETS, Counted, quantile
 from watchdogd.control import CONTROL, HISTORY, host_file
 
 if TYPE_CHECKING:
+    from watchdogd.operators.view import View
     from watchdogd.report import HostReport
 
 SUFFIX = ".ring"
@@ -42,6 +43,9 @@ _MOST, _MOST_DRIVERS = (1 << 32) - 1, (1 << 16) - 1
 _SLOW = 45.0
 # Clocks of hosts and of file servers differ by less, in seconds.
 _SPARED = 86400.0
+# How rates went is told of so many minutes, a character each.
+_TREND = 24
+_HEIGHTS = "▁▂▃▄▅▆▇█"
 # No pipeline runs on more hosts.
 _MOST_HOSTS = 1000
 
@@ -294,6 +298,27 @@ def read(root: str, stage: str, since: float, until: float, step: int) -> list[M
                 before = found[slot - first]
                 found[slot - first] = moment if before is None else before.plus(moment)
     return found
+
+
+def trends(view: "View") -> dict[str, tuple[float | None, ...]]:
+    """Return how many documents each stage did per second in each of the last minutes."""
+    root, since = view.chosen.pipeline.root, view.at - (_TREND - 1) * COARSE
+    return {
+        stage.name: tuple(
+            None if one is None else one.done
+            for one in read(root, stage.name, since, view.at, COARSE)
+        )
+        for stage in view.stages
+    }
+
+
+def trend(rates: Sequence[float | None]) -> str:
+    """Return numbers as a line of characters, the highest full; a gap where nobody wrote."""
+    most = max((one for one in rates if one), default=0.0)
+    return "".join(
+        " " if one is None else _HEIGHTS[round(one / most * (len(_HEIGHTS) - 1)) if most else 0]
+        for one in rates
+    )
 
 
 def _of_host(

@@ -18,9 +18,9 @@ from watchdogd.operators.hosts import Chosen
 _MOST = 512 << 10
 
 
-def recent_events(chosen: Chosen, most: int) -> list[Event]:
-    """Return so many events of all hosts, the newest first."""
-    found = [event for data in _ends(chosen) for event in _decoded(data)]
+def recent_events(chosen: Chosen, most: int, since: float = 0.0) -> list[Event]:
+    """Return so many events of all hosts since an instant, the newest first."""
+    found = [one for data in _ends(chosen) for one in _decoded(data) if one.at >= since]
     # Within one file the order stands.
     found.reverse()
     found.sort(key=lambda event: event.at, reverse=True)

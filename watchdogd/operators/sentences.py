@@ -167,8 +167,8 @@ def _trouble(host: SeenHost, chosen: Chosen) -> Iterator[Sentence]:
 def _stage(stage: SeenStage, view: View) -> Iterator[Sentence]:
     name = stage.name
     resume = view.chosen.command(f"resume {name}")
-    hosts = view.chosen.hosts
-    if hosts.seen and not view.chosen.hung and not any(one.report.trouble for one in hosts.alive):
+    troubled = any(one.report.trouble for one in view.chosen.hosts.alive)
+    if stage.waiting is None and not view.chosen.hung and not troubled:
         for queue in stage.inputs:
             if queue not in view.items:
                 path = view.chosen.pipeline.path(queue)

@@ -14,7 +14,7 @@ from queuedriver.cli.render import columns_of, escape_name, paint_for, write_jso
 from queuedriver.cli.showing import HEAD, line, line_as_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound
-from queuedriver.format.units import format_count, visible
+from queuedriver.format.units import format_count, format_duration, visible
 from queuedriver.operating.operations import Result
 from queuedriver.operating.queue import opened
 from watchdogd.cli import screen
@@ -38,20 +38,23 @@ class _Asked(NamedTuple):
     cause: str | None
     text: str | None
     group: str | None
+    # Seconds until now.
+    since: float | None = None
 
     @property
     def words(self) -> str:
         """Return what is said of it after a number of documents."""
         return "".join(
             f", {word} {visible(said)}"
-            for word, said in zip(self._fields, self, strict=True)
+            for word, said in zip(self._fields, self[:-1], strict=False)
             if said
-        )
+        ) + (f", in the last {format_duration(self.since)}" if self.since else "")
 
 
 _CAUSE = option("CAUSE", "Only what failed by this cause, as in exception.")
 _TEXT = option("TEXT", "Only what has this in its docid or report, in capitals or not.")
 _GROUP = option("GROUP", "Only this group.")
+_SINCE = option("TIME", "Only what was discarded in the last TIME, as 2h.")
 
 
 def discarded(
@@ -59,6 +62,7 @@ def discarded(
     cause: str | None = _CAUSE,
     text: str | None = _TEXT,
     group: str | None = _GROUP,
+    since: float | None = _SINCE,
     every: bool = flag("Read all, however many there are.", "--all"),
     as_json: bool = flag("Print JSON.", "--json"),
     pipeline: str | None = PIPELINE_FILE,
@@ -73,7 +77,7 @@ def discarded(
     chosen = choose(pipeline)
     most = None if every else discards.MOST
     stages = [stage_named(chosen, name) for name in stage or ()]
-    found = _survey(chosen, stages, _Asked(cause, text, group), most)
+    found = _survey(chosen, stages, _Asked(cause, text, group, since), most)
     if group is not None:
         _list(chosen, found, as_json)
     elif as_json:
@@ -103,8 +107,11 @@ def _list(chosen: Chosen, found: Survey, as_json: bool) -> None:
 
 def _survey(chosen: Chosen, stages: Sequence[Stage], asked: _Asked, most: int | None) -> Survey:
     """Read what was discarded and is asked for; NotFound for a group that there is not."""
-    cause, text, group = asked
-    found = discards.survey(chosen.pipeline, stages, cause=cause or "", text=text or "", most=most)
+    cause, text, group, seconds = asked
+    since = time.time() - seconds if seconds is not None else 0.0
+    found = discards.survey(
+        chosen.pipeline, stages, cause=cause or "", text=text or "", since=since, most=most
+    )
     if group is None:
         return found
     members = found.of_group(group)
@@ -129,6 +136,7 @@ def retry(
     group: str | None = _GROUP,
     cause: str | None = _CAUSE,
     text: str | None = _TEXT,
+    since: float | None = _SINCE,
     dry_run: bool = DRY_RUN,
     yes: bool = YES,
     as_json: bool = flag("Print what came of each.", "--json"),
@@ -148,9 +156,9 @@ def retry(
     words = list(what or ())
     stage = chosen.pipeline.stage(words[0]) if words else None
     named = words[1:] if stage else words
-    asked = _Asked(cause, text, group)
-    if named and any(asked):
-        raise BadArgument("documents, or --group, --cause and --text, but not both")
+    asked = _Asked(cause, text, group, since)
+    if named and any(one is not None for one in asked):
+        raise BadArgument("documents, or --group, --cause, --text and --since, but not both")
     if named:
         return _retry_named(chosen, stage, meant(named), How(dry_run, yes, as_json))
     return _retry_all(chosen, stage, asked, How(dry_run, yes, as_json))

@@ -13,6 +13,7 @@ from queuedriver.format.units import format_count, format_duration, format_insta
 from watchdogd.cli import screen
 from watchdogd.cli.operators.navigation import ROWS, Place, Row, State, Wish
 from watchdogd.operators.causes import Case, Group, Survey
+from watchdogd.operators.history import trend
 from watchdogd.operators.sentences import loudness
 from watchdogd.operators.view import SeenDriver, SeenStage, View
 
@@ -253,7 +254,7 @@ def _stage_cells(seen: Seen, stage: SeenStage) -> Callable[[], tuple[str, ...]]:
     def cells() -> tuple[str, ...]:
         return (
             *screen.stage_cells(stage, seen.view),
-            screen.trend(seen.trends.get(stage.name, ())),
+            trend(seen.trends.get(stage.name, ())),
         )
 
     return cells

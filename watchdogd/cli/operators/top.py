@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli.program import explain
@@ -20,9 +20,6 @@ from queuedriver.cli.render import (
 )
 from queuedriver.cli.words import flag
 from queuedriver.cli.words import option as an_option
-from queuedriver.disk.processes import process_ticks
-from queuedriver.disk.runtime import read_stacks
-from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError, NotFound, QueueError
 from queuedriver.format.units import format_count
 from watchdogd.cli import screen, trace
@@ -31,20 +28,18 @@ from watchdogd.cli.operators.navigation import Place, State, Wish, arrange, keys
 from watchdogd.cli.operators.panes import Detail, Seen, lines, rows_of, scaled_to, unseen
 from watchdogd.cli.pipeline_argument import choose, stage_named
 from watchdogd.cli.status import exit_code, print_json, status
-from watchdogd.driver_ids import board_path
 from watchdogd.operators import actions, batches, discards, history
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import read_piece
 from watchdogd.operators.route import follow
-from watchdogd.operators.view import View, look
+from watchdogd.operators.stacks import stacks_of
+from watchdogd.operators.view import look
 
 # Seconds between two looks: at least this, and so long that looking takes a twentieth of the time.
 _EVERY = 1.0
 _SHARE = 20
-# How a stage's rate went: so many minutes, read anew after so many seconds.
-_MINUTES, _TRENDS_EVERY = 24, 10.0
-# Seconds that a driver may take to write its stacks, and how often one looks whether it has.
-_STACKS_TAKE, _LOOK_AGAIN = 1.0, 0.02
+# How the rates of stages went is read anew after so many seconds.
+_TRENDS_EVERY = 10.0
 # The alternate screen, without a cursor; and back.
 _ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 _HOME, _CLEAR_LINE = "\033[H", "\033[K"
@@ -158,7 +153,7 @@ class _Live:
             self._chosen = choose(self._given, hung_too=True)
         self._seen = self._seen._replace(view=look(self._chosen, self._observer))
         if began >= self._trends_at and not self._chosen.hung:
-            self._seen = self._seen._replace(trends=_trends(self._seen.view))
+            self._seen = self._seen._replace(trends=history.trends(self._seen.view))
             self._trends_at = began + _TRENDS_EVERY
         now = time.monotonic()
         self._look_at = now + max(_EVERY, (now - began) * _SHARE)
@@ -186,7 +181,9 @@ class _Live:
         """Do what was wished; what came of it is said in the last line."""
         try:
             if wish.act == "stacks":
-                self._stacks, said = _stacks_of(self._chosen, wish), ""
+                name, _, host = wish.name.rpartition("@")
+                stacks = stacks_of(self._chosen, name, host)
+                self._stacks, said = ("", *map(escape_name, stacks.splitlines())), ""
             else:
                 said = _done(self._chosen, self._seen, wish)
         except (QueueError, OSError) as error:
@@ -221,19 +218,6 @@ def _size() -> os.terminal_size:
         if size.columns and size.lines:
             return size
     return size_of_terminal()
-
-
-def _trends(view: View) -> dict[str, tuple[float | None, ...]]:
-    """Read how the rates of the stages went."""
-    root, step = view.chosen.pipeline.root, history.COARSE
-    since = view.at - (_MINUTES - 1) * step
-    return {
-        stage.name: tuple(
-            None if one is None else one.done
-            for one in history.read(root, stage.name, since, view.at, step)
-        )
-        for stage in view.stages
-    }
 
 
 def _detail(chosen: Chosen, place: Place, stacks: tuple[str, ...]) -> Detail:
@@ -296,26 +280,3 @@ def _retried(chosen: Chosen, seen: Seen, wish: Wish, who: str) -> str:
     count = sum(one.came == "done" for _, one in came.results)
     said = f"batch {batch.id}: {format_count(count, 'document')} tried again"
     return "; ".join((said, *came.told))
-
-
-def _stacks_of(chosen: Chosen, wish: Wish) -> tuple[str, ...]:
-    """Ask a driver that a watchdog of this host keeps for its stacks, and return them: it writes
-    them and goes on. Another driver the signal would end."""
-    name, _, host = wish.name.rpartition("@")
-    for seen in chosen.hosts.alive:
-        driver = next((one for one in seen.report.drivers if one.name == name), None)
-        local = seen.report.local
-        if driver is None or not (seen.here and local) or seen.report.host != host:
-            continue
-        with closing(Board.open(board_path(local, driver.id))) as board:
-            shown = board.read()
-        if not shown.dump or process_ticks(shown.pid) != shown.ticks:
-            continue
-        before = read_stacks(shown.dump) or ""
-        os.kill(shown.pid, signal.SIGUSR2)
-        ends_at = time.monotonic() + _STACKS_TAKE
-        while (text := read_stacks(shown.dump) or "") == before and time.monotonic() < ends_at:
-            time.sleep(_LOOK_AGAIN)
-        if text != before:
-            return ("", *map(escape_name, text[len(before) :].splitlines()))
-    raise NotFound(f"{wish.name} has no process on this host, or does not answer")

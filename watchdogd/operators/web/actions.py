@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from queuedriver.errors import BadArgument, NotFound
-from queuedriver.format.units import format_count
+from queuedriver.format.units import format_count, parse_duration
 from watchdogd.operators import actions, batches
 from watchdogd.operators.batches import Batch
+from watchdogd.operators.causes import Survey
 from watchdogd.operators.discards import survey
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.view import View
@@ -131,15 +132,24 @@ def act(chosen: Chosen, do: str, words: Words, who: str) -> None:
     ACTIONS[do].do(chosen, words, who)
 
 
-def prepare(
-    chosen: Chosen, who: str, stage: str, cause: str, text: str, group: str, docid: str
-) -> Batch:
+def began(since: str) -> float:
+    """Return the instant that a time ends with now, as `2h` has it; 0 for no time."""
+    return time.time() - parse_duration(since) if since else 0.0
+
+
+def discarded(chosen: Chosen, stage: str, cause: str, text: str, since: str) -> Survey:
+    """Read what was discarded, and is as asked for."""
+    stages = stages_of(chosen, stage)
+    return survey(chosen.pipeline, stages, cause=cause, text=text, since=began(since))
+
+
+def prepare(chosen: Chosen, who: str, group: str, docid: str, **words: str) -> Batch:
     """List the discarded documents that are meant, to be tried again; NotFound for none."""
-    found = survey(chosen.pipeline, stages_of(chosen, stage), cause=cause, text=text)
+    found = discarded(chosen, **words)
     cases = [one for one in found.cases if group in ("", one.key) and docid in ("", one.docid)]
     if not cases:
         raise NotFound("none of these documents is discarded any more")
-    parts = {"stage": stage, "cause": cause, "text": text, "group": group, "document": docid}
+    parts = {**words, "group": group, "document": docid}
     asked = ", ".join(f"{key} {said}" for key, said in parts.items() if said)
     return batches.of_cases(cases, who, asked or "all that was discarded", time.time())
 

@@ -12,16 +12,16 @@ from multiprocessing.connection import Connection
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.errors import NotFound, QueueError
+from watchdogd.events import Event
 from watchdogd.operators import batches, history
 from watchdogd.operators.batches import Batch, Outcome
-from watchdogd.operators.causes import Survey
-from watchdogd.operators.discards import survey
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import read_piece
 from watchdogd.operators.oldest import oldest_waiting
 from watchdogd.operators.recent_events import recent_events
 from watchdogd.operators.route import follow
 from watchdogd.operators.sentences import sentences_of, standing_line
+from watchdogd.operators.stacks import stacks_of
 from watchdogd.operators.view import look
 from watchdogd.operators.web import actions
 from watchdogd.operators.web.page_inputs import Answer, Past, Question, Seen
@@ -65,11 +65,12 @@ def _look(chosen: Chosen, observer: Observer) -> Seen:
     view = look(chosen, observer)
     standings = tuple(standing_line(host, view.at) for host in view.chosen.hosts.seen)
     words = tuple(sentences_of(view))
-    return Seen(view, words, standings, time.monotonic() - began_at)
+    trends = {} if view.chosen.hung else history.trends(view)
+    return Seen(view, words, standings, trends, time.monotonic() - began_at)
 
 
-def _survey(chosen: Chosen, stage: str, cause: str, text: str) -> Survey:
-    return survey(chosen.pipeline, actions.stages_of(chosen, stage), cause=cause, text=text)
+def _events(chosen: Chosen, most: int, since: str) -> list[Event]:
+    return recent_events(chosen, most, actions.began(since))
 
 
 def _batch(chosen: Chosen, id: str) -> tuple[Batch, Outcome]:
@@ -99,12 +100,13 @@ _ANSWERS: Mapping[str, Callable[..., object]] = {
     "trace": follow,
     "oldest": _oldest,
     "piece": read_piece,
-    "events": recent_events,
-    "survey": _survey,
+    "events": _events,
+    "survey": actions.discarded,
     "batch": _batch,
     "batches": _batches,
     "history": _history,
     "prepare": actions.prepare,
     "put_back": actions.put_back,
     "act": actions.act,
+    "stacks": stacks_of,
 }

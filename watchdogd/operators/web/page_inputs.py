@@ -1,6 +1,6 @@
 """What pages are drawn from: what was seen last, who serves, and what one question brought."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from watchdogd.operators.batches import Batch
@@ -43,6 +43,8 @@ class Seen(NamedTuple):
     words: tuple[Sentence, ...]
     # A line for each watchdog.
     standings: tuple[str, ...]
+    # How the rate of each stage went.
+    trends: Mapping[str, Sequence[float | None]]
     # Seconds that it took.
     took: float
 

@@ -22,9 +22,10 @@ from queuedriver.format.units import (
     format_size,
     visible,
 )
+from watchdogd.operators import causes
 from watchdogd.operators.batches import Batch, Outcome
 from watchdogd.operators.causes import Survey
-from watchdogd.operators.history import Moment
+from watchdogd.operators.history import Moment, trend
 from watchdogd.operators.log_files import WINDOW, Piece
 from watchdogd.operators.route import Route as Way
 from watchdogd.operators.sentences import loudness, wanted_words
@@ -45,6 +46,8 @@ _MOST_BATCHES = 50
 # Of more documents than so many their number is to be typed.
 _MANY = 100
 _DAY = 86_400.0
+# What may be chosen instead of all there is; an address may say another.
+_TIMES = ("10min", "1h", "1d", "7d")
 # A line that stands at the top would look like a border.
 _HEADROOM = 1.2
 
@@ -61,6 +64,8 @@ class Visit(NamedTuple):
     peer: str = ""
     # What it takes for an answer, as it says.
     accept: str = ""
+    # Whether its address shows it again; that of a form does not.
+    live: bool = True
 
     @property
     def name(self) -> str:
@@ -132,6 +137,7 @@ def overview(visit: Visit, _: object) -> Page:
     drawing = draw([Node(one.name, one.inputs, one.outputs) for one in view.stages])
     amiss = [one for one in view.drivers if one.kept and loudness(one.state) == "bad"]
     more = {"drawing": drawing, "stages": stages, "amiss": amiss, "watched": _is_watched(visit)}
+    more["trends"] = visit.seen.trends
     more["paused"] = visit.seen.view.controls.paused
     results = {one.queue: one for one in view.results}
     return _page(visit, "overview.html", {**more, "results": results}, _status(visit))
@@ -172,10 +178,21 @@ def stage(visit: Visit, past: Past | None) -> Page:
     return _page(visit, "stage.html", {**more, "hosts": hosts}, document)
 
 
-def driver(visit: Visit, _: object) -> Page:
+def driver(visit: Visit, _: object, stacks: str | None = None) -> Page:
     """Show one driver, and its log as it grows."""
     found = _driver(visit)
-    return _page(visit, "driver.html", {"driver": found}, {"driver": found})
+    return _page(visit, "driver.html", {"driver": found, "stacks": stacks}, {"driver": found})
+
+
+def stacks_question(visit: Visit) -> Question:
+    """Ask a driver for its stacks."""
+    found = _driver(visit)
+    return visit.question("stacks", name=found.name, host=found.host)
+
+
+def stacks(visit: Visit, found: str) -> Page:
+    """Show one driver with its stacks."""
+    return driver(visit, None, found)
 
 
 def _driver(visit: Visit) -> SeenDriver:
@@ -216,7 +233,7 @@ def document(visit: Visit, found: Way) -> Page:
 
 def discarded_question(visit: Visit) -> Question:
     """Ask for what was discarded."""
-    words = {key: visit.words.get(key, "") for key in ("stage", "cause", "text")}
+    words = {key: visit.words.get(key, "") for key in ("stage", "cause", "text", "since")}
     return visit.question("survey", **words)
 
 
@@ -225,16 +242,19 @@ def discarded(visit: Visit, found: Survey) -> Page:
     key = visit.words.get("group", "")
     cases = found.of_group(key) if key else found.cases
     group = next((one for one in found.groups if one.key == key), None)
-    asked = {one: visit.words.get(one, "") for one in ("stage", "cause", "text", "group")}
+    words = ("stage", "cause", "text", "since", "group")
+    asked = {one: visit.words.get(one, "") for one in words}
     more: dict[str, Any] = {
         "survey": found,
         "groups": found.groups[:_MOST_ROWS],
         "group": group,
         "cases": cases[:_MOST_ROWS],
         "asked": asked,
+        "times": _TIMES,
+        "trends": causes.trends(found),
     }
-    causes = sorted({one.cause for one in found.groups})[:_MOST_ROWS]
-    more |= {"stages": visit.view.stages, "causes": causes}
+    known = sorted({one.cause for one in found.groups})[:_MOST_ROWS]
+    more |= {"stages": visit.view.stages, "causes": known}
     document = {"words": found.words, "groups": found.groups, "documents": cases}
     return _page(visit, "discarded.html", {**more, "count": len(cases)}, document)
 
@@ -297,7 +317,8 @@ def done(visit: Visit, _: object) -> Page:
 
 def prepare_question(visit: Visit) -> Question:
     """Ask which documents would be tried again."""
-    words = {key: visit.words.get(key, "") for key in ("stage", "cause", "text", "group", "docid")}
+    asked = ("stage", "cause", "text", "since", "group", "docid")
+    words = {key: visit.words.get(key, "") for key in asked}
     return visit.question("prepare", who=visit.peer, **words)
 
 
@@ -337,12 +358,13 @@ def put_back(visit: Visit, id: str | None) -> Page:
 
 def events_question(visit: Visit) -> Question:
     """Ask for what happened last."""
-    return visit.question("events", most=_MOST_ROWS)
+    return visit.question("events", most=_MOST_ROWS, since=visit.words.get("since", ""))
 
 
 def events(visit: Visit, found: Any) -> Page:
     """Show what happened last, the newest first."""
-    return _page(visit, "events.html", {"events": found}, {"events": found})
+    more = {"since": visit.words.get("since", ""), "times": _TIMES}
+    return _page(visit, "events.html", {"events": found, **more}, {"events": found})
 
 
 def metrics_question(visit: Visit) -> Question:
@@ -423,6 +445,7 @@ def _page(
         "several": several,
         "pipelines": list(facts.pipelines),
         "view": None,
+        "live": visit.live,
     }
     if about:
         around |= _about(visit)
@@ -592,6 +615,7 @@ def _environment() -> jinja2.Environment:
     environment.globals |= {
         "word": _word,
         "wanted": wanted_words,
+        "trend": trend,
     }
     return environment
 

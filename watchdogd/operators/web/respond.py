@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.records import json_text
+from queuedriver.format.units import parse_duration
 from watchdogd.operators.batches import Batch
 from watchdogd.operators.web import pages, security
 from watchdogd.operators.web.page_inputs import Answer, Facts, Question, Site
@@ -80,6 +81,16 @@ def _text(said: str) -> str:
     return said
 
 
+def _time(said: str) -> str:
+    """Return how long ago something began, as `2h`; empty: at any time."""
+    if said:
+        try:
+            parse_duration(said)
+        except ValueError as error:
+            raise BadArgument(str(error)) from None
+    return said
+
+
 def _number(said: str) -> int:
     if not (said.isascii() and said.isdigit() and len(said) <= _MOST_DIGITS):
         raise BadArgument(f"{said[:_MOST_DIGITS]!r} is no number")
@@ -96,7 +107,7 @@ _ACT = {
     **dict.fromkeys(("do", "stage", "driver", "host"), _text),
     "number": _drivers,
 }
-_MEANT = {**_OF, **dict.fromkeys(("stage", "cause", "text", "group", "docid"), _text)}
+_ASKED = {**_OF, **dict.fromkeys(("stage", "cause", "text", "group"), _text), "since": _time}
 ROUTES: Mapping[str, Route] = {
     "/": Route(pages.overview, _OF),
     "/stage": Route(pages.stage, {**_OF, "name": _text}, pages.stage_question, optional=True),
@@ -109,21 +120,29 @@ ROUTES: Mapping[str, Route] = {
     "/doc": Route(pages.document, {**_OF, "d": _text}, pages.document_question),
     "/discarded": Route(
         pages.discarded,
-        {**_OF, "stage": _text, "cause": _text, "text": _text, "group": _text},
+        _ASKED,
         pages.discarded_question,
     ),
     "/batches": Route(pages.latest_batches, _OF, pages.batches_question),
     "/batch": Route(pages.batch, {**_OF, "id": _text}, pages.batch_question),
     "/ask": Route(pages.ask, _ACT, method="POST"),
     "/do": Route(pages.done, _ACT, pages.do_question, method="POST"),
-    "/retry": Route(pages.ask_retry, _MEANT, pages.prepare_question, method="POST"),
+    "/retry": Route(
+        pages.ask_retry, {**_ASKED, "docid": _text}, pages.prepare_question, method="POST"
+    ),
     "/put-back": Route(
         pages.put_back,
         {**_OF, "id": _text, "count": _number},
         pages.put_back_question,
         method="POST",
     ),
-    "/events": Route(pages.events, _OF, pages.events_question),
+    "/stacks": Route(
+        pages.stacks,
+        {**_OF, "name": _text, "host": _text},
+        pages.stacks_question,
+        method="POST",
+    ),
+    "/events": Route(pages.events, {**_OF, "since": _time}, pages.events_question),
     "/metrics": Route(pages.metrics, _OF, pages.metrics_question),
     "/health": Route(pages.health, _OF),
 }
@@ -203,7 +222,8 @@ def _for_members(path: str, request: Request, facts: Facts, now: float) -> Respo
     try:
         words = _words([*_pairs(request.query), *form.items()], route)
         accept = request.headers.get("accept", "")
-        visit = Visit(facts, session, words, now, name, request.peer, accept)
+        live = route.method == "GET"
+        visit = Visit(facts, session, words, now, name, request.peer, accept, live)
         question = route.asks(visit) if route.asks and facts.answer is None else None
         if question is not None:
             return Response(question=question)

@@ -20,6 +20,7 @@ from watchdogd.cli.operators.panes import Detail, Seen, lines, rows_of, unseen
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.helper_messages import Controls
 from watchdogd.operators.causes import Case, survey_of
+from watchdogd.operators.history import trend
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost
 from watchdogd.operators.view import SeenDriver, SeenStage, View, look
 from watchdogd.pipeline.model import Pipeline
@@ -278,7 +279,7 @@ def test_more_to_say_than_there_is_room_for_leaves_room_for_rows() -> None:
 def test_trend_is_as_high_as_the_rate_and_a_gap_where_nobody_wrote(
     rates: list[float | None], drawn: str
 ) -> None:
-    assert screen.trend(rates) == drawn
+    assert trend(rates) == drawn
 
 
 # What it costs

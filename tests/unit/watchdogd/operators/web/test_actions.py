@@ -1,13 +1,25 @@
 """What may be asked by a button, by whom, and what is written down of it."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("jinja2")
 
-from tests.served import answered, at, chosen_in, discard, facts_of, get, located, member, post
+from tests.served import (
+    answered,
+    at,
+    chosen_in,
+    discard,
+    facts_of,
+    get,
+    located,
+    member,
+    post,
+    with_answer,
+)
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.recent_events import recent_events
 from watchdogd.operators.web.page_inputs import Facts
@@ -171,6 +183,48 @@ def test_number_of_many_documents_must_be_typed(chosen: Chosen, facts: Facts) ->
         assert b"nothing was done" in again.body
     assert not list(Path(chosen.pipeline.path("values")).glob("*.ready"))
     assert located(answered(post(f"/put-back?id={id}", {"count": "101"}), later, chosen))
+
+
+def test_only_what_was_discarded_in_the_time_that_was_asked_is_shown_and_tried_again(
+    chosen: Chosen, facts: Facts
+) -> None:
+    discard(chosen, "old.pdf", "no text")
+    discard(chosen, "new.pdf", "no text", discarded_at=time.time() - 60)
+    told = json.loads(answered(get("/discarded.json?since=1h"), facts, chosen).body)
+    assert [one["docid"] for one in told["documents"]] == ["new.pdf"]
+    page = answered(get("/discarded?since=1h"), facts, chosen).body.decode()
+    assert "since=1h" in page.partition('action="/')[2]
+    asks = answered(post("/retry?since=1h"), facts, chosen).body.decode()
+    assert "Try 1 document again?" in asks
+    assert "new.pdf" in asks
+    assert answered(get("/discarded?since=soon"), facts, chosen).status == 400
+
+
+def test_events_are_those_of_the_time_that_was_asked(chosen: Chosen, facts: Facts) -> None:
+    answered(post("/do?do=pause&stage=parse"), facts, chosen)
+    for since, count in (("1h", 1), ("0s", 0), ("", 1)):
+        told = json.loads(answered(get(f"/events.json?since={since}"), facts, chosen).body)
+        assert len(told["events"]) == count
+
+
+def test_page_that_a_form_led_to_is_not_asked_for_again(chosen: Chosen, facts: Facts) -> None:
+    discard(chosen, "bad.pdf", "no text")
+    for form in ("/ask?do=restart&stage=parse", "/retry"):
+        page = answered(post(form), facts, chosen).body.decode()
+        assert 'id="polling"' not in page
+        assert "Look again" not in page
+    assert 'id="polling"' in answered(get("/"), facts, chosen).body.decode()
+
+
+def test_stacks_are_shown_as_text_and_none_of_a_driver_elsewhere(
+    chosen: Chosen, facts: Facts
+) -> None:
+    form = post("/stacks?name=parse-1&host=rose")
+    known = with_answer(facts, 'File "<b>work.py"')
+    assert "&lt;b&gt;work.py" in respond(form, known, at(facts)).body.decode()
+    answer = answered(form, facts, chosen)
+    assert answer.status == 404
+    assert b"no process on this host" in answer.body
 
 
 def test_one_document_is_tried_again_from_its_own_page(chosen: Chosen, facts: Facts) -> None:

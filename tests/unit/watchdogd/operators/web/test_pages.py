@@ -19,6 +19,7 @@ from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import WINDOW
 from watchdogd.operators.view import look
 from watchdogd.operators.web import graph, pages
+from watchdogd.operators.web.page_inputs import Snapshot
 from watchdogd.operators.web.respond import ROUTES
 
 HOSTILE = [
@@ -358,6 +359,22 @@ def test_an_intake_is_drawn_before_its_queue_and_says_what_it_waits_for(tmp_path
     shown = elements("/stage?name=scanner", chosen).shown
     assert why in shown
     assert f"takes from {tmp_path}/drops, publishes into input" in shown
+
+
+def test_how_it_went_is_drawn_of_each_stage_and_of_each_group(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    now = 1_800_000_000.0
+    for number in range(6):
+        discard(chosen, f"a{number}", "no text", discarded_at=now + 100 * number)
+    discard(chosen, "b", "no page", discarded_at=now)
+    shown = [one for one in elements("/discarded", chosen).shown if set(one) <= set("▁▂▃▄▅▆▇█")]
+    assert next(one for one in shown if one).count("█") == 6
+    facts = facts_of(chosen)
+    seen = facts.pipelines["serif"].seen
+    assert seen is not None
+    snapshot = Snapshot(seen._replace(trends={"parse": (1.0, None, 2.0)}), seen.view)
+    facts = facts._replace(pipelines={"serif": snapshot})
+    assert "▅ █" in answered(get("/"), facts, chosen).body.decode()
 
 
 # For scrapers
