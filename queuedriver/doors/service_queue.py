@@ -50,6 +50,8 @@ _REST = 1.0
 # How often it is looked which requests are late, and whose clients did not come back; and for how
 # long it is known whether another broker lives. Seconds.
 _LOOK_EVERY = 1.0
+# What is dealt within so many seconds has waited alike: one look at one of them is enough.
+_WAITS_ALIKE = 0.1
 
 
 class Head(NamedTuple):
@@ -95,6 +97,9 @@ class ServiceQueue(msgspec.Struct, eq=False):
     _troubled: frozenset[str] = frozenset()
     _rest_until: float = 0.0
     _look_at: float = 0.0
+    # How long what is dealt now has waited, and until when that is so, on the monotonic clock.
+    _waited_for: float | None = None
+    _waited_until: float = 0.0
     # Which other brokers live, as far as is known.
     _lives: dict[str, bool] = {}
 
@@ -188,6 +193,7 @@ class ServiceQueue(msgspec.Struct, eq=False):
             name, listed = self._waiting.popitem(last=False)
             self._listed -= listed
             usual = names.is_plain(name) is not None
+        waited = self._waited(name, now)
         for claim in self.queue.claim([name], usual=usual):
             try:
                 payload, request = _read(claim, self.requests, self._max_message)
@@ -203,8 +209,18 @@ class ServiceQueue(msgspec.Struct, eq=False):
                 self.dealt[claim.token] = Dealt(claim, request, now)
                 if self._tally.board is not None:
                     self._tally.began(claim.docid)
+                if waited is not None:
+                    self._tally.measured.waited(waited, 1)
             return work
         return None
+
+    def _waited(self, name: str, now: float) -> float | None:
+        """Return for how long what is dealt next has waited, where anybody reads along: of what is
+        dealt in a tenth of a second one is looked at, and counts for all."""
+        if self._tally.board is not None and now >= self._waited_until:
+            self._waited_for = self.queue.waiting.waited(name)
+            self._waited_until = now + _WAITS_ALIKE
+        return self._waited_for
 
     def _is_open(self, claim: Claim, request: Request, now: float) -> bool:
         """Tell whether a request that was claimed is to be dealt; finish it where that is first."""

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,9 +16,10 @@ from queuedriver.doors.requests import Requests
 from queuedriver.doors.service_queue import ServiceQueue
 from queuedriver.doors.words import Answer, Request
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.live_status import Tally
+from queuedriver.driving.live_status import Board, Tally
 from queuedriver.format.records import Failure, Registration
 from queuedriver.operating.queue import Queue
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -84,6 +87,19 @@ def test_each_document_is_given_once_however_many_wait(bench: "Bench", counter: 
     submit(bench, *docids)
     assert sorted(counter.drain()) == docids
     assert counter.source.heads(time.monotonic()) == ()
+
+
+def test_wait_of_what_is_dealt_is_counted_where_anybody_reads_it(
+    bench: "Bench", counter: Counter, tmp_path: Path
+) -> None:
+    submit(bench, "a", "b", "c")
+    with closing(Board.create(str(tmp_path / "board"))) as board:
+        tally = counter.source._tally = Tally(board)
+        counter.drain()
+        tally.ended()
+        waits = board.read().counted.waits
+    assert sum(waits.counts) == 3
+    assert 0 < waits.total < PATIENCE * 1e9
 
 
 def test_only_a_few_are_listed_ahead(bench: "Bench", counter: Counter) -> None:
