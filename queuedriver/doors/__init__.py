@@ -3,6 +3,7 @@ workers, and the clients that ask.
 
 settings        what each is told: a struct is its command line, and makes what it names
 broker          a driver whose work is done elsewhere: hear, deal, settle (read this first)
+breakers        services that stop by themselves
 service_queue   one service's queue: what waits in it, and how what was dealt ends
 requests        clients' requests and the answers to them, on disk
 conversation    a session over a transport: what is heard and said, in every loop

@@ -22,6 +22,7 @@ import msgspec
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
+from queuedriver.doors.breakers import Breakers
 from queuedriver.doors.conversation import PATIENCE, Conversation
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.service_queue import Head
@@ -124,8 +125,8 @@ class Broker(Life):
         )
         told = self.options, self.told.level, self._say
         loop = BrokerLoop(everything, exchange, transport, limits, self._tally, *told)
-        loop.breaker.beats = [one.beats for one in found]
         for one, service in zip(found, self.told.services, strict=True):
+            loop.breaker.of[one.queues[0]].beats = (one.beats,)
             source = self.told.source(service, one, loop)
             loop.sources.append(source)
             loop.unpack = loop.unpack or source.unpack
@@ -197,6 +198,8 @@ class Source(Protocol):
 class BrokerLoop(Loop):
     """A driver's loop; it also listens, and its work is to deal."""
 
+    breaker: Breakers  # type: ignore[assignment] # to the loop they are as one
+
     def __init__(
         self,
         found: Opened,
@@ -212,6 +215,11 @@ class BrokerLoop(Loop):
         self._level = level
         self.exchange = exchange
         self.talk = Conversation(exchange, transport, self._act, tell, level)
+        # Services do not stop one another.
+        told = options.trip_after, self.clock, self._look_soon
+        self.breaker = Breakers(self.queues, *told, tally)
+        for breaker in self.breaker.of.values():
+            breaker.beats = (found.beats,)
         # Whose turn it is: the one that had one longest ago is first.
         self.sources: deque[Source] = deque()
         # What begins with documents that hold many works, of the one source that has them.
@@ -294,7 +302,10 @@ class BrokerLoop(Loop):
         """Return what is to be dealt next, and to whom."""
         self.exchange.new_round()
         for source in self.sources:
-            if source.queue not in self.unpaused:
+            queue = source.queue
+            if queue not in self.unpaused or (
+                queue.stopped and not self.breaker.of[queue].due(now)
+            ):
                 continue
             for head in source.heads(now):
                 worker = self.exchange.pick(head.service, now, head.need, alone=head.alone)
@@ -317,6 +328,8 @@ class BrokerLoop(Loop):
         if self.resting:
             self.begin_work()
         self._dealt_at = now
+        if source.queue.stopped:
+            self.breaker.of[source.queue].tried(now)
         work = source.take(head, now)
         if work is None:
             return True
@@ -378,7 +391,6 @@ class BrokerLoop(Loop):
                 self.limits.clear()
             return None
         if self.may_try() and self._deal(now):
-            self.breaker.tried(now)
             return None
         self._miss_workers(now)
         return super().rest()
@@ -459,10 +471,6 @@ class BrokerLoop(Loop):
         """Return the counters with what was handed over a moment ago; from any thread."""
         return self.tally.counters(0.0, sum(len(queue.handed_over) for queue in self.queues))
 
-    def _worked(self, seconds: float, documents: int) -> None:
-        # Of what workers do none is our work.
-        super()._worked(0.0, documents)
-
     # Leave
 
     def wish(self) -> tuple[str, str]:
@@ -493,6 +501,10 @@ class BrokerLoop(Loop):
             # What was claimed is in the queue, whatever an old listing says.
             passed = msgspec.structs.replace(seen.passed, working=max(left, seen.passed.working))
             seen = msgspec.structs.replace(seen, passed=passed)
-        if missing := self._missing(self.clock()):
+        now = self.clock()
+        if missing := self._missing(now):
             seen = msgspec.structs.replace(seen, rest=missing)
-        return seen
+        waiting = [one.queue.stopped for one in self.sources if any(True for _ in one.heads(now))]
+        if self.at_hand or not all(waiting):
+            return seen
+        return self.breaker.facts(seen, now, self.clocks, waits=bool(waiting))

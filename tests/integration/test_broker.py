@@ -531,6 +531,51 @@ def test_service_whose_queue_is_paused_is_not_dealt_and_the_others_are(place: Pl
     until(lambda: "held.ready" in place.outputs())
 
 
+def test_service_that_stops_itself_is_tried_now_and_then_and_the_others_go_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(place.root / "other")
+    submit(place.input, *(f"doc{number}" for number in range(40)))
+    monkeypatch.setattr("tests.cli.processes.QUEUEDRIVER", (sys.executable, "-c", _HASTY))
+    args = ("--service", "loud=in:out", "--service", "soft=other:out", "--listen", place.endpoint)
+    broker = place._start("broker", "scale0", *args, "--retries", "0")
+    place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
+    for service, function in (("loud", "broken"), ("soft", "shout")):
+        call = ("--service", service, "--call", f"loud:{function}")
+        place._start("worker", "scale0", place.endpoint, *call)
+    trip = place.input / ".queuedriver/breaker.json"
+    until(trip.exists)
+    for number in range(3):
+        submit(place.root / "other", f"one{number}")
+        until((place.output / f"one{number}.ready").exists)
+    # What another service has done says nothing of this one.
+    assert trip.exists()
+    assert len(place.items()) == 20
+    (place.root / "go").touch()
+    until(lambda: len(place.outputs()) == 23, "all that waited is done")
+    assert not trip.exists()
+    assert ask(broker) == 0
+
+
+@pytest.mark.parametrize("other", [(), ("more",)])
+def test_broker_of_services_that_drains_ends_when_nothing_is_left_but_what_has_stopped_itself(
+    place: Place, other: tuple[str, ...]
+) -> None:
+    submit(place.root / "other", *other)
+    submit(place.input, *(f"doc{number}" for number in range(40)))
+    args = ("--service", "soft=other:out", "--service", "loud=in:out", "--listen", place.endpoint)
+    broker = place._start("broker", "scale0", *args, "--retries", "0", "--drain")
+    place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
+    for service, function in (("loud", "broken"), ("soft", "shout")):
+        call = ("--service", service, "--call", f"loud:{function}")
+        place._start("worker", "scale0", place.endpoint, *call)
+    said = ended(broker)
+    assert said.code == 75
+    assert "20 documents in a row failed for one cause (ConnectionError: no answer)" in said.err
+    assert f"queuedriver resume {place.input} goes on" in said.err
+    assert set(place.outputs()) == {f"{name}.ready" for name in other}
+
+
 def test_worker_whose_broker_goes_by_another_address_says_so(place: Place) -> None:
     place.protocol = "roundrobin"
     place.broker("--advertise", "tcp://elsewhere:1")
