@@ -143,9 +143,9 @@ class StageDrivers:
     @property
     def unattended(self) -> bool:
         """Return whether what a dead driver left waits for nobody: the living look for it between
-        their documents, which may take hours."""
-        there = [slot for slot in self.slots if slot.child is not None and slot.child.pid]
-        return not there or any(slot.leftovers and slot.run is None for slot in self.slots)
+        their documents, which may take hours, once they are ready."""
+        works = any(slot.works for slot in self.slots)
+        return not works or any(slot.leftovers and slot.run is None for slot in self.slots)
 
     @property
     def settled(self) -> bool:

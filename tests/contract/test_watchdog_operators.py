@@ -341,6 +341,19 @@ def test_drivers_that_disagree_with_an_old_one_come_when_it_has_left(scene: Scen
 
 
 @row
+def test_claims_of_other_settings_are_recovered_before_many_drivers_come(scene: Scene) -> None:
+    watchdog = scene.begin(ONE)
+    scene.put("a", "wait")
+    scene.is_working("a")
+    scene.kill_all(watchdog)
+    scene.write(f"{ONE}\nretries = 7\ndrivers = 16")
+    scene.go()
+    scene.befalls()
+    scene.run()
+    scene.within(lambda: scene.published("a"), "it is tried again")
+
+
+@row
 def test_second_watchdog_on_one_pipeline_is_refused(scene: Scene) -> None:
     second(scene, "state")
 

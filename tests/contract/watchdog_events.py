@@ -428,6 +428,13 @@ OPERATORS = Group(
             15,
         ),
         Event(
+            "claims_of_other_settings_are_recovered_before_many_drivers_come",
+            "everything is killed while a document is at hand, and a watchdog starts with other "
+            "``retries`` and many drivers",
+            "the document is given back as its driver would have done, and tried again",
+            20,
+        ),
+        Event(
             "second_watchdog_on_one_pipeline_is_refused",
             "a second watchdog is started on one host",
             "it ends with 69 and names the first, which goes on",

@@ -506,6 +506,20 @@ def test_queues_with_claims_and_nobody_to_see_to_them_are_abandoned(tmp_path: Pa
     assert house.stages.abandoned == ["to_one"]
 
 
+def test_driver_that_is_not_ready_sees_to_no_claims_of_the_dead(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one"))
+    house.see(to_one=QueueSeen(working=1))
+    house.begin()
+    _, board = house.live("one-1", 0.0)
+    house.turn()
+    # Perhaps it never will be: its settings may differ from those of the claims.
+    assert house.stages.abandoned == ["to_one"]
+    board.ready(100.0)
+    house.turn()
+    assert house.stages.abandoned == []
+    end(house, "one-1")
+
+
 # The end of a drain
 
 
