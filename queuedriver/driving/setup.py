@@ -469,20 +469,26 @@ def check_directories(directories: Sequence[Directory]) -> None:
 
 
 def check_renames(queue: InputQueue) -> None:
-    """Raise ConfigError where documents cannot be renamed to where they are to go. It is tried: two
-    mounts of one file system have one device, and nothing can be renamed across."""
-    name = f".probe-{os.getpid()}"
+    """Raise ConfigError where documents cannot be renamed to where they are to go."""
     for to in filter(None, (queue.archive, queue.discarded)):
         # Not in the queue itself: that nothing has changed there proves it drained.
-        queue.private.write_aside(name, b"")
-        try:
-            queue.private.rename_over(name, name, to)
-        except OSError as error:
-            queue.private.remove(name)
-            if error.errno != errno.EXDEV:
-                raise
-            raise ConfigError(
-                f"{to.path} is on another file system than {queue.path}, or mounted; a document "
-                "cannot be renamed across: unmount it, or name another"
-            ) from None
-        to.remove(name)
+        check_rename(queue.private, to, queue.path)
+
+
+def check_rename(source: Directory, to: Directory, path: str) -> None:
+    """Raise ConfigError where nothing can be renamed from one directory, of this path for people,
+    to another. It is tried: two mounts of one file system have one device, and nothing can be
+    renamed across."""
+    name = f".probe-{os.getpid()}"
+    source.write_aside(name, b"")
+    try:
+        source.rename_over(name, name, to)
+    except OSError as error:
+        source.remove(name)
+        if error.errno != errno.EXDEV:
+            raise
+        raise ConfigError(
+            f"{to.path} is on another file system than {path}, or mounted; a document cannot be "
+            "renamed across: unmount it, or name another"
+        ) from None
+    to.remove(name)

@@ -32,6 +32,18 @@ from queuedriver.intake.into import Into
 from queuedriver.intake.options import REFUSED, IntakeOptions, fill
 
 
+def archive_of(folder: Directory, form: str) -> Directory:
+    """Open where files go today that were taken."""
+    return folder.subdirectory(time.strftime(form), create=True)
+
+
+def refused_of(folder: Directory, where: str | None) -> Directory:
+    """Open where files go that were refused."""
+    if where is None:
+        return folder.subdirectory(REFUSED, create=True)
+    return Directory.open(where, create=True)
+
+
 @contextmanager
 def _by_itself() -> Iterator[None]:
     """Let what may not be done to one file, or has been done by another, keep nobody from the
@@ -198,8 +210,7 @@ class Handover:
         if not form:
             self.home.directory.remove(name)
             return
-        where = time.strftime(form)
-        with self._folder.directory.subdirectory(where, create=True) as archive:
+        with archive_of(self._folder.directory, form) as archive:
             move(self.home.directory, name, archive, _kept(claim, archive), claim.token)
 
     # What does not enter
@@ -224,12 +235,7 @@ class Handover:
     def _refuse(self, source: Directory, name: str, claim: Claim, why: str) -> bool:
         """Move a file to where people find what was refused, with a report; return whether it was
         there."""
-        where = self._options.refused
-        if where is None:
-            refused = self._folder.directory.subdirectory(REFUSED, create=True)
-        else:
-            refused = Directory.open(where, create=True)
-        with refused:
+        with refused_of(self._folder.directory, self._options.refused) as refused:
             final = move(source, name, refused, _kept(claim, refused), claim.token)
             if final is not None:
                 origin = self.origin(claim)

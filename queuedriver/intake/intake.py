@@ -18,10 +18,11 @@ from queuedriver.driving.closing import read_controls
 from queuedriver.driving.counted import FILES
 from queuedriver.driving.live_status import Board, Totals
 from queuedriver.driving.loop import Left
-from queuedriver.driving.setup import open_named
+from queuedriver.driving.setup import check_rename, open_named
 from queuedriver.driving.signals import ASKING, Signals
 from queuedriver.driving.wake import Waker
-from queuedriver.errors import ConfigError, explained, is_trouble
+from queuedriver.errors import ConfigError, NotFound, explained, is_trouble
+from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.records import Counters
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication
 from queuedriver.format.units import format_size
@@ -29,7 +30,7 @@ from queuedriver.intake.duplicates import CONTENTS, Contents
 from queuedriver.intake.examining import Examiner
 from queuedriver.intake.explaining import note_where
 from queuedriver.intake.folder import Folder
-from queuedriver.intake.handover import Handover
+from queuedriver.intake.handover import Handover, archive_of, refused_of
 from queuedriver.intake.home import INSIDE, Home, Told, opened
 from queuedriver.intake.into import Into
 from queuedriver.intake.leases import answer
@@ -76,6 +77,8 @@ class Intake:
         self._trouble = self._why = ""
         self._show_at = -math.inf
         self._local = True
+        # What has to stay where it is: the folder, the queue, and the intakes' own.
+        self._held: tuple[Directory, ...] = ()
         self._signals = Signals()
         self._hints: deque[str] = deque(maxlen=10_000)
 
@@ -130,6 +133,10 @@ class Intake:
             watcher.list_soon()
         now = time.monotonic()
         try:
+            for one in self._held:
+                if one.moved():
+                    # What we hold open is a ghost: nobody drops anything there any more.
+                    raise NotFound(f"{one.path} is gone, or another is in its place; start anew")
             due = watcher.turn(now, () if self.options.recursive else names)
         except OSError as error:
             if not is_trouble(error):
@@ -190,6 +197,7 @@ class Intake:
                 opened(folder, queue, options, self._wanted_id, self._report)
             )
             self.id = home.mint.driver
+            self._held = (folder, queue, home.directory)
             self._local = not is_network(filesystem_type(folder.path))
             is_tried = home.directory.status().st_dev == folder.status().st_dev
             leases = is_tried and answer(home.directory)
@@ -245,12 +253,21 @@ def put_together(
 
 def _check(folder: Directory, queue: Directory, options: IntakeOptions) -> None:
     """Raise ConfigError for a folder that cannot be taken from into this queue."""
-    if os.path.commonpath((folder.path, queue.path)) in (folder.path, queue.path):
+    real = tuple(map(os.path.realpath, (folder.path, queue.path)))
+    if os.path.commonpath(real) in real:
         raise ConfigError(f"{folder.path} and {queue.path} are one inside the other; move one away")
+    if folder.present(os.path.join(PRIVATE, JOURNAL)):
+        raise ConfigError(f"{folder.path} is a queue itself: its documents are no drops")
     if options.leaves:
         return
     with explained(folder.path, "a folder that may be written; else say --after leave"):
         folder.check_writable()
+    if form := options.archive:
+        with explained(form, "an archive"), archive_of(folder, form) as archive:
+            check_rename(folder, archive, folder.path)
+    if where := options.refused:
+        with explained(where, "a directory"), refused_of(folder, where) as refused:
+            check_rename(folder, refused, folder.path)
 
 
 def _contents(home: Home, options: IntakeOptions, at_end: ExitStack) -> Contents:

@@ -158,8 +158,8 @@ def of_size(facts: Facts, past: Past, options: IntakeOptions, now: float) -> Ver
 
 def of_age(facts: Facts, options: IntakeOptions, clock: float) -> Waits | None:
     """Return what the age of a file says against it; None when nothing. `clock` is in seconds since
-    the epoch."""
-    age = clock - facts.mtime_ns / 1e9
+    the epoch. A writer whose clock is ahead has not written later than the file says by itself."""
+    age = max(0.0, clock - min(facts.mtime_ns, facts.ctime_ns) / 1e9)
     if age < options.min_age:
         left = options.min_age - age
         return Waits(f"min_age is {format_duration(options.min_age)}", left)

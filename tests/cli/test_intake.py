@@ -152,6 +152,37 @@ def test_a_folder_and_a_queue_in_it_are_no_pair(drops: Path) -> None:
     assert "one inside the other" in ran.stderr
 
 
+def test_a_folder_that_is_the_queue_by_another_name_is_refused(drops: Path) -> None:
+    queue = drops.parent / "queue"
+    (drops.parent / "link").symlink_to(queue)
+    ran = run("intake", drops.parent / "link", queue, "--drain")
+    assert ran.returncode == 78
+    assert "one inside the other" in ran.stderr
+
+
+@pytest.mark.parametrize("after", ["move", "leave"])
+def test_documents_of_another_queue_are_no_drops(drops: Path, after: str) -> None:
+    run("put", drops, __file__)
+    ran = run("intake", drops, drops.parent / "queue", "--after", after, "--drain")
+    assert ran.returncode == 78
+    assert "is a queue itself" in ran.stderr
+    assert (drops / "test_intake.py.ready").exists()
+
+
+@pytest.mark.parametrize("what", ["drops", "queue", "drops/.queuedriver-intake"])
+def test_an_intake_whose_directory_is_replaced_leaves_and_says_so(drops: Path, what: str) -> None:
+    with intake(drops, "--settle", "50ms") as process:
+        until((drops / ".queuedriver-intake/told.json").exists)
+        place = drops.parent / what
+        place.rename(drops.parent / "elsewhere")
+        place.mkdir()
+        (drops / "a").write_text("x")
+        assert process.wait(30) == 66
+        said = str(process.stderr and process.stderr.read())
+    assert f"{place} is gone, or another is in its place" in said
+    assert (drops / "a").exists()
+
+
 def test_two_intakes_of_one_folder_take_each_drop_once(drops: Path) -> None:
     with intake(drops, "--settle", "50ms"), intake(drops, "--settle", "50ms"):
         for number in range(60):

@@ -1,11 +1,13 @@
 """The intakes of one folder, and who of them is there."""
 
+import errno
 import os
 
 import msgspec
 import pytest
 
-from queuedriver.errors import CannotUse
+from queuedriver.disk.filesystem import Directory
+from queuedriver.errors import CannotUse, ConfigError
 from queuedriver.format.records import Registration
 from queuedriver.intake.handover import Handover
 from queuedriver.intake.intake import Intake
@@ -46,6 +48,32 @@ def test_an_intake_waits_for_the_silence_of_a_former_life_of_its_id_and_takes_ov
     one = Intake(str(site.folder), str(site.queue), options, id="one", drain=True)
     assert one.run().word == "drained"
     assert site.entered == {"a": b"whole"}
+
+
+@pytest.mark.parametrize("option", ["after", "refused"])
+def test_where_files_are_to_go_for_good_is_tried_before_any_is_taken(
+    site: Site, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    site.drop("a")
+    (site.folder / "kept").symlink_to(site.queue)
+    where = {"after": "kept/all", "refused": str(site.folder / "kept/all/x")}[option]
+    options = IntakeOptions(settle=0.001, min_free=0, **{option: where})  # type: ignore[arg-type]
+    if option == "after":
+        with pytest.raises(CannotUse, match="is not a directory, so not an archive"):
+            Intake(str(site.folder), str(site.queue), options, drain=True).run()
+        (site.folder / "kept").unlink()
+
+    rename_over = Directory.rename_over
+
+    def across(self: Directory, old: str, new: str, to: Directory | None = None) -> None:
+        if to is not None:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        rename_over(self, old, new)
+
+    monkeypatch.setattr(Directory, "rename_over", across)
+    with pytest.raises(ConfigError, match="is on another file system than"):
+        Intake(str(site.folder), str(site.queue), options, drain=True).run()
+    assert site.left == ["a"]
 
 
 def test_a_lock_that_cannot_be_held_is_told_with_what_to_do(site: Site) -> None:

@@ -5,6 +5,7 @@ import errno
 import hashlib
 import json
 import os
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,20 @@ def test_sub_directories_are_taken_from_where_that_was_asked_for(site: Site) -> 
     site.drop(".trash/x.pdf")
     site.turn(site.intake(recursive=True, max_depth=2, docid="{path}"), times=2)
     assert site.entered == {"a_b_c.pdf": b"whole"}
+
+
+def test_a_file_from_a_clock_that_is_ahead_is_taken_like_any_other(site: Site) -> None:
+    future = time.time() + 10 * 365 * 86400
+    os.utime(site.drop("a"), (future, future))
+    intake = site.intake()
+    site.turn(intake, times=2)
+    assert site.entered == {"a": b"whole"}
+    os.utime(site.drop("b"), (future, future))
+    waits = site.intake("two", "0002", min_age=3600.0)
+    site.turn(waits, times=2)
+    left = waits.files["b"].waits.seconds
+    assert left is not None
+    assert left <= 3600.0
 
 
 def test_an_empty_file_waits_for_ever(site: Site) -> None:
