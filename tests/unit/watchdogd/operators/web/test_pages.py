@@ -4,8 +4,10 @@ import html.parser
 import json
 import os
 import re
+import sys
 import unicodedata
 from pathlib import Path
+from types import FrameType
 from urllib.parse import quote
 
 import pytest
@@ -13,14 +15,14 @@ import pytest
 pytest.importorskip("jinja2")
 
 from tests.cli.pipelines import driver, make, make_with_intake, publish, report
-from tests.served import answered, at, chosen_in, discard, facts_of, get, member, post
+from tests.served import answered, at, chosen_in, discard, facts_of, get, member, post, with_answer
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import WINDOW
 from watchdogd.operators.view import look
 from watchdogd.operators.web import graph, pages
-from watchdogd.operators.web.page_inputs import Snapshot
-from watchdogd.operators.web.respond import ROUTES
+from watchdogd.operators.web.page_inputs import Past, Snapshot
+from watchdogd.operators.web.respond import ROUTES, respond
 
 HOSTILE = [
     "<script>alert(1)",
@@ -123,6 +125,40 @@ def test_every_page_is_there_for_programs(path: str, tmp_path: Path) -> None:
     assert json.loads(answer.body)["version"] == 1
     # No driver has a log there, and there is no batch.
     assert answer.status == (404 if path in ("/log", "/batch") else 200)
+
+
+# Calls, which are the same on a busy machine: 20 ms take some 200,000 of them.
+_STAGES, _EACH, _MOST_CALLS = 20, 200, 120_000
+
+
+def test_page_of_thousands_of_drivers_costs_so_many_calls(tmp_path: Path) -> None:
+    names = [f"s{number}" for number in range(_STAGES)]
+    stages = [f'[[stage]]\nname = "{name}"\ncall = "m:f"\n' for name in names]
+    file = make(tmp_path, '[pipeline]\nname = "many"\nroot = "queues"\n' + "\n".join(stages))
+    drivers = [
+        driver(f"{name}-{slot}", state="busy", document=f"d{slot}.pdf", documents=slot, work=9)
+        for name in names
+        for slot in range(1, _EACH + 1)
+    ]
+    publish(file, report(drivers=tuple(drivers)))
+    chosen = choose(str(file))
+    facts = facts_of(chosen)
+    for path in ("/", "/stage?name=s1", "/driver?name=s1-1"):
+        calls = 0
+
+        def count(_: FrameType | None, event: str, __: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        known = with_answer(facts, Past(at(facts), [])) if "stage" in path else facts
+        respond(get(path), known, at(facts))
+        sys.setprofile(count)
+        try:
+            answer = respond(get(path), known, at(facts))
+        finally:
+            sys.setprofile(None)
+        assert answer.status == 200
+        assert calls <= _MOST_CALLS, (path, calls)
 
 
 def test_page_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:

@@ -96,6 +96,17 @@ def test_button_that_is_pressed_through_the_socket_is_noted_with_the_user_of_its
 
 
 @pytest.mark.slow
+def test_server_takes_40_mb_at_most(tmp_path: Path) -> None:
+    with served(reported(tmp_path), tmp_path) as page:
+        for path in ("/", "/stage?name=parse", "/discarded", "/events", "/metrics"):
+            assert page.get(path)[0] == 200
+        said = Path(f"/proc/{page.process.pid}/status").read_text()
+        peak = re.search(r"VmHWM:\s+([0-9]+) kB", said)
+        assert peak
+        assert int(peak[1]) * 1024 <= 40_000_000
+
+
+@pytest.mark.slow
 def test_what_is_too_long_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with served(reported(tmp_path), tmp_path) as page:
         assert page.get("/?p=" + "x" * 5_000)[0] == 400
