@@ -320,9 +320,8 @@ class Loop:
         self.count()
         for queue in self.queues:
             queue.journal.flush()
-            if not self.trouble and queue.directory.moved():
-                # What we hold open is a ghost: empty for ever, and without a complaint.
-                raise NotFound(f"the queue {queue.path} is gone, or another is in its place")
+            if not self.trouble:
+                check_there(queue)
 
     def wait(self, seconds: float) -> Woken:
         """Sleep until there is something to look at, but no longer."""
@@ -370,11 +369,18 @@ class Loop:
         self._watch_no_more()
 
 
+def check_there(queue: InputQueue) -> None:
+    """NotFound where a queue is not at its path any more: what is held open is a ghost, empty for
+    ever, and without a complaint."""
+    if queue.directory.moved():
+        raise NotFound(f"the queue {queue.path} is gone, or another is in its place")
+
+
 def check_passes(queues: Sequence[InputQueue], error: OSError) -> None:
     """Raise what will not pass by itself, of what befell somebody who drives these queues."""
-    for queue in queues:
-        if isinstance(error, FileNotFoundError) and queue.directory.moved():
-            raise NotFound(f"the queue {queue.path} is gone") from error
+    if isinstance(error, FileNotFoundError):
+        for queue in queues:
+            check_there(queue)
     if isinstance(error, PermissionError):
         where = ", ".join(queue.path for queue in queues)
         raise NotPermitted(
