@@ -1,4 +1,4 @@
-"""What operators do to a pipeline: each move is made here, whoever asks for it, and noted.
+"""Makes the moves of operators, whoever asks for them, and notes each.
 
     .watchdogd/events/operators@<host>-<uid>.jsonl     who asked for what, and when
 
@@ -135,7 +135,7 @@ def stop(chosen: Chosen, who: str, *, now: bool = False) -> list[str]:
 
 
 class Came(NamedTuple):
-    """What came of documents, each with the path of its queue; what is to be said besides."""
+    """The fates of documents, each with the path of its queue; what is to be said besides."""
 
     results: list[tuple[str, Result]]
     told: list[str]

@@ -86,7 +86,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a batch: each document with its fate."""
+    """The outcome of a batch: each document with its fate."""
 
     fates: tuple[tuple[Member, Fate], ...]
 
@@ -188,7 +188,7 @@ def _opened(root: str, *, create: bool = False) -> closing[Directory]:
 
 
 class Seen(NamedTuple):
-    """What there is to be seen of one document now."""
+    """All signs of one document that there are now."""
 
     # Whether it is in its queue, in whatever state.
     in_queue: bool = False

@@ -66,7 +66,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """What was discarded in some stages: the documents that were asked for, and their groups."""
+    """The discarded documents of some stages that were asked for, and their groups."""
 
     # The newest first.
     cases: tuple[Case, ...]

@@ -1,4 +1,4 @@
-"""Whether what waits in a stage gets less, and when it will be through. Pure.
+"""Tells whether what waits in a stage gets less, and when it will be through. Pure.
 
 By the last minutes where they tell, else by the last hour: documents often come many at once, and
 what was brought a minute ago says little of how they will go.
@@ -33,7 +33,7 @@ _Known = Sequence["Moment | None"]
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """How it goes on with what waits, as far as can be told."""
+    """The way it goes on with what waits, as far as can be told."""
 
     # "": nothing waits. rising: by the last minutes alone; growing: by the last hour, too. unknown:
     # neither did anybody write down enough of it, nor was anything done in the last minute.

@@ -1,4 +1,4 @@
-"""What each stage did, as its watchdogs wrote it down: a file of fixed size a stage and host.
+"""Keeps the history of each stage: a file of fixed size for each host with a watchdog.
 
     <root>/.watchdogd/history/<host>/<stage>.ring
         64 bytes       which format this is
@@ -74,14 +74,14 @@ class Sample(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """Which share of so many documents per second has each bucket, in parts of 255."""
+    """The share that each bucket has of so many documents per second, in parts of 255."""
 
     rate: float
     parts: bytes
 
 
 class Moment(NamedTuple):
-    """What a stage did until an instant: on one host, or on several together."""
+    """The doings of a stage until an instant: on one host, or on several together."""
 
     # In seconds since the epoch; and of how many seconds it tells.
     at: float

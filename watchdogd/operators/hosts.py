@@ -1,4 +1,4 @@
-"""Which watchdogs there are on which hosts, by what each said last, and what all are asked."""
+"""Reads which watchdogs there are, by what each said last, and what all are asked."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""Where the logs of each host can be read from here, and a piece of one by its place in it."""
+"""Finds the logs of each host that can be read from here, and reads a piece of one."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a pipeline's look says, for Prometheus: one series for what a stage does on a host.
+"""Tells Prometheus of one look at a pipeline: one series for what a stage does on a host.
 
 Labels are the pipeline, the stage, the host, and words of which there are few: no document and no
 driver has a series. Counts are those of the stage since its watchdog on that host runs, so what a
@@ -11,6 +11,7 @@ that export what they see, the living one whose name comes first tells it.
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import (
@@ -28,7 +29,7 @@ from queuedriver.format.units import visible
 from watchdogd.operators.hosts import SeenHost
 from watchdogd.operators.view import SeenDriver, SeenStage, View
 from watchdogd.policy import OUTPUT_FULL, SENTENCES, UNWANTED
-from watchdogd.report import SHARES, StageReport
+from watchdogd.report import SHARES, DriverReport
 
 # States of drivers, and how runs of drivers end, of which there is a series by itself. Anybody who
 # may register can say others: there are no more series for that.
@@ -48,8 +49,11 @@ _ENDS = frozenset(
 # The states of items of which a gauge tells.
 STATES = ("ready", "failed", "later", "working", "written", "discarded")
 _LE = [*map(str, BOUNDS), "+Inf"]
-_STAGE = ("pipeline", "stage")
-_HOST = ("pipeline", "stage", "host")
+_STAGE = ("stage",)
+_HOST = ("stage", "host")
+_GAUGE = GaugeMetricFamily
+# The value of a series, then its labels; None: nobody knows it.
+_Row = tuple[Any, ...]
 
 
 def exposition(
@@ -75,28 +79,54 @@ class PipelineCollector(Collector):
         self._hosts = [
             one for one in view.chosen.hosts.seen if host is None or one.report.host == host
         ]
+        # Each stage and its host, and what the watchdog there says of it, if that lives: the counts
+        # of another stand still.
+        self._told = [
+            ((stage.name, one.report.host), stage)
+            for one in self._hosts
+            if one.alive
+            for stage in one.report.stages
+        ]
+        self._drivers = defaultdict[tuple[str, str], list[DriverReport]](list)
+        for one in self._hosts:
+            for driver in one.report.drivers:
+                self._drivers[driver.stage, one.report.host].append(driver)
         alive = sorted(one.report.host for one in view.chosen.hosts.alive)
         # Whether what is of no host is to be told here.
         self._tells_shared = host is None or alive[:1] == [host]
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric with all its series."""
-        yield from self._watchdogs()
+        yield from self._of_watchdogs()
         if self._tells_shared:
             yield from self._shared()
         yield from self._durations()
         yield from self._counts()
-        yield from self._intakes()
-        yield from self._drivers()
+        yield from self._of_intakes()
+        yield from self._of_drivers()
 
-    def _family(
-        self, kind: Callable[..., Metric], name: str, about: str, labels: Sequence[str]
-    ) -> "_Family":
-        return _Family(kind(f"queuedriver_{name}", about, labels=labels), self._pipeline)
+    def _metric(
+        self,
+        kind: Callable[..., Any],
+        name: str,
+        about: str,
+        labels: Sequence[str],
+        rows: Iterable[_Row],
+    ) -> Metric:
+        """Return a metric with a series for each row."""
+        metric: Metric = kind(f"queuedriver_{name}", about, labels=("pipeline", *labels))
+        for value, *words in rows:
+            if value is not None:
+                told = value if isinstance(value, dict) else {"value": value}
+                metric.add_metric(self._labels(words), **told)  # type: ignore[attr-defined]
+        return metric
 
-    # Watchdogs
+    def _labels(self, labels: Iterable[str]) -> tuple[str, ...]:
+        # A name is no way to steer the terminal of whoever looks at it.
+        words = self._pipeline, *labels
+        return words if all(map(str.isprintable, words)) else tuple(map(visible, words))
 
-    def _watchdogs(self) -> Iterator[Metric]:
+    def _of_watchdogs(self) -> Iterator[Metric]:
         rows: Sequence[tuple[str, str, Callable[[SeenHost], float]]] = (
             ("watchdog_up", "Whether the watchdog lives.", lambda one: one.alive),
             (
@@ -111,36 +141,25 @@ class PipelineCollector(Collector):
             ),
         )
         for name, about, value in rows:
-            family = self._family(GaugeMetricFamily, name, about, ("pipeline", "host"))
-            for one in self._hosts:
-                family.add(value(one), one.report.host)
-            yield family.metric
-        family = self._family(
-            GaugeMetricFamily,
-            "build_info",
-            "The version that tells this; always 1.",
-            ("pipeline", "host", "version"),
-        )
-        for one in self._hosts:
-            family.add(1, one.report.host, __version__)
-        yield family.metric
+            known = ((value(one), one.report.host) for one in self._hosts)
+            yield self._metric(_GAUGE, name, about, ("host",), known)
+        about = "The version that tells this; always 1."
+        versions = ((1, one.report.host, __version__) for one in self._hosts)
+        yield self._metric(_GAUGE, "build_info", about, ("host", "version"), versions)
 
     # What all hosts see alike
 
     def _shared(self) -> Iterator[Metric]:
         view = self._view
-        family = self._family(
-            GaugeMetricFamily,
-            "documents",
-            "Items in the queues of a stage.",
-            (*_STAGE, "queue", "state"),
+        items = (
+            (getattr(counts, state), stage.name, queue, state)
+            for stage in view.chosen.pipeline.stages
+            for queue in stage.inputs
+            if (counts := view.items.get(queue)) is not None
+            for state in STATES
         )
-        for stage in view.chosen.pipeline.stages:
-            for queue in stage.inputs:
-                if (counts := view.items.get(queue)) is not None:
-                    for state in STATES:
-                        family.add(getattr(counts, state), stage.name, queue, state)
-        yield family.metric
+        about = "Items in the queues of a stage."
+        yield self._metric(_GAUGE, "documents", about, (*_STAGE, "queue", "state"), items)
         rows: Sequence[tuple[str, str, Callable[[SeenStage], float | None]]] = (
             (
                 "oldest_waiting_seconds",
@@ -166,125 +185,100 @@ class PipelineCollector(Collector):
             ),
         )
         for name, about, value in rows:
-            family = self._family(GaugeMetricFamily, name, about, _STAGE)
-            for seen in view.stages:
-                if (number := value(seen)) is not None:
-                    family.add(number, seen.name)
-            yield family.metric
+            known = ((value(stage), stage.name) for stage in view.stages)
+            yield self._metric(_GAUGE, name, about, _STAGE, known)
 
     # What each stage has counted on each host
-
-    def _stages(self) -> Iterator[tuple[SeenHost, StageReport]]:
-        """Yield the stages of each host whose watchdog lives: the counts of another stand still."""
-        for host in self._hosts:
-            if host.alive:
-                for stage in host.report.stages:
-                    yield host, stage
 
     def _durations(self) -> Iterator[Metric]:
         for name, about, of in (
             ("wait_seconds", "How long documents had waited when they were claimed.", "waits"),
             ("service_seconds", "How long documents took that were done.", "services"),
         ):
-            family = self._family(HistogramMetricFamily, name, about, _HOST)
-            for host, stage in self._stages():
-                family.add_durations(getattr(stage.counted, of), stage.name, host.report.host)
-            yield family.metric
+            rows = ((_histogram(getattr(one.counted, of)), *where) for where, one in self._told)
+            yield self._metric(HistogramMetricFamily, name, about, _HOST, rows)
 
     def _counts(self) -> Iterator[Metric]:
-        done = self._family(CounterMetricFamily, "published", "Documents done.", _HOST)
-        failed = self._family(
-            CounterMetricFamily, "failed", "Attempts that failed.", (*_HOST, "cause")
+        told = self._told
+        yield self._counter("published", "Documents done.", self._done())
+        for name, about, of in (
+            ("failed", "Attempts that failed.", "failed"),
+            ("discarded", "Documents discarded.", "discarded"),
+        ):
+            causes = (
+                (number, *where, cause)
+                for where, stage in told
+                for cause, number in zip(CAUSES, getattr(stage.counted, of), strict=True)
+            )
+            yield self._counter(name, about, causes, "cause")
+        retried = (
+            (sum(stage.counted.failed) - sum(stage.counted.discarded), *where, "rule")
+            for where, stage in told
         )
-        discarded = self._family(
-            CounterMetricFamily, "discarded", "Documents discarded.", (*_HOST, "cause")
+        yield self._counter("retried", "Documents to be tried again.", retried, "by")
+        starts = (
+            (number, *where, why)
+            for where, stage in told
+            for why, number in _known(stage.starts, _ENDS).items()
         )
-        retried = self._family(
-            CounterMetricFamily, "retried", "Documents to be tried again.", (*_HOST, "by")
+        about = "Drivers started, by how the one before had ended."
+        yield self._counter("driver_starts", about, starts, "why")
+        spent = (
+            (sum(getattr(one, doing) for one in self._drivers[where]) / 1000, *where, doing)
+            for where, _ in told
+            for doing in SHARES
         )
-        starts = self._family(
-            CounterMetricFamily,
-            "driver_starts",
-            "Drivers started, by how the one before had ended.",
-            (*_HOST, "why"),
-        )
-        spent = self._family(
-            CounterMetricFamily,
-            "driver_seconds",
-            "What drivers spent their time on.",
-            (*_HOST, "doing"),
-        )
-        for host, stage in self._stages():
-            where = stage.name, host.report.host
-            drivers = [one for one in host.report.drivers if one.stage == stage.name]
-            done.add(_documents(host, stage), *where)
-            counted = stage.counted
-            for cause, lost, last in zip(CAUSES, counted.failed, counted.discarded, strict=True):
-                failed.add(lost, *where, cause)
-                discarded.add(last, *where, cause)
-            retried.add(sum(counted.failed) - sum(counted.discarded), *where, "rule")
-            for why, number in _known(stage.starts, _ENDS).items():
-                starts.add(number, *where, why)
-            for doing in SHARES:
-                spent.add(sum(getattr(one, doing) for one in drivers) / 1000, *where, doing)
-        for family in (done, failed, discarded, retried, starts, spent):
-            yield family.metric
+        about = "What drivers spent their time on."
+        yield self._counter("driver_seconds", about, spent, "doing")
 
-    def _intakes(self) -> Iterator[Metric]:
-        files = self._family(
-            GaugeMetricFamily,
-            "intake_files",
-            "Files in the folder of an intake that it has not taken.",
-            (*_HOST, "state"),
+    def _counter(self, name: str, about: str, rows: Iterable[_Row], *labels: str) -> Metric:
+        return self._metric(CounterMetricFamily, name, about, (*_HOST, *labels), rows)
+
+    def _done(self, *, taken: bool = False) -> Iterator[_Row]:
+        """Yield how many documents the drivers of each stage have done; or only of each intake."""
+        for where, stage in self._told:
+            if stage.files is not None or not taken:
+                yield sum(one.documents for one in self._drivers[where]), *where
+
+    def _of_intakes(self) -> Iterator[Metric]:
+        files = (
+            (stage.files.get(state, 0), *where, state)
+            for where, stage in self._told
+            if stage.files is not None
+            for state in FILES
         )
-        taken = self._family(
-            CounterMetricFamily, "intake_taken", "Files that an intake took.", _HOST
-        )
-        for host, stage in self._stages():
-            if stage.files is not None:
-                where = stage.name, host.report.host
-                for state in FILES:
-                    files.add(stage.files.get(state, 0), *where, state)
-                taken.add(_documents(host, stage), *where)
-        yield files.metric
-        yield taken.metric
+        about = "Files in the folder of an intake that it has not taken."
+        yield self._metric(_GAUGE, "intake_files", about, (*_HOST, "state"), files)
+        yield self._counter("intake_taken", "Files that an intake took.", self._done(taken=True))
 
     # Drivers
 
-    def _drivers(self) -> Iterator[Metric]:
-        wanted = self._family(
-            GaugeMetricFamily, "drivers_wanted", "How many drivers there are to be.", _HOST
-        )
-        memory = self._family(
-            GaugeMetricFamily, "memory_bytes", "What all drivers of the stage take.", _HOST
-        )
-        for host, stage in self._stages():
-            wanted.add(stage.wanted, stage.name, host.report.host)
-            memory.add(stage.memory, stage.name, host.report.host)
-        yield wanted.metric
-        yield memory.metric
+    def _of_drivers(self) -> Iterator[Metric]:
+        for name, about, of in (
+            ("drivers_wanted", "How many drivers there are to be.", "wanted"),
+            ("memory_bytes", "What all drivers of the stage take.", "memory"),
+        ):
+            rows = ((getattr(stage, of), *where) for where, stage in self._told)
+            yield self._metric(_GAUGE, name, about, _HOST, rows)
         hosts = {one.report.host for one in self._hosts}
         drivers = [one for one in self._view.drivers if one.host in hosts]
-        there = self._family(
-            GaugeMetricFamily, "drivers", "Drivers, by what they do.", (*_HOST, "state")
+        there = (
+            (number, *place, state)
+            for place, states in _states(drivers).items()
+            for state, number in _known(states, _DRIVER_STATES).items()
         )
-        for place, states in _states(drivers).items():
-            for state, number in _known(states, _DRIVER_STATES).items():
-                there.add(number, *place, state)
-        yield there.metric
-        longest = self._family(
-            GaugeMetricFamily,
-            "longest_at_hand_seconds",
-            "For how long a driver has had a document that has had it longest.",
-            _HOST,
+        about = "Drivers, by what they do."
+        yield self._metric(_GAUGE, "drivers", about, (*_HOST, "state"), there)
+        longest = (
+            (max(0.0, self._view.at - since) if since else 0.0, *where)
+            for where, since in sorted(self._at_hand(drivers).items())
         )
-        for (name, at), since in sorted(self._at_hand(drivers).items()):
-            longest.add(max(0.0, self._view.at - since) if since else 0.0, name, at)
-        yield longest.metric
+        about = "For how long a driver has had a document that has had it longest."
+        yield self._metric(_GAUGE, "longest_at_hand_seconds", about, _HOST, longest)
 
     def _at_hand(self, drivers: Sequence[SeenDriver]) -> dict[tuple[str, str], float]:
         """Return since when a document is at hand, by stage and host; 0 where none is."""
-        found = {(stage.name, host.report.host): 0.0 for host, stage in self._stages()}
+        found = {where: 0.0 for where, _ in self._told}
         for one in drivers:
             if one.document and one.since:
                 where = one.stage, one.host
@@ -292,9 +286,10 @@ class PipelineCollector(Collector):
         return found
 
 
-def _documents(host: SeenHost, stage: StageReport) -> int:
-    """Count what the drivers of a stage have done, or taken, on a host."""
-    return sum(one.documents for one in host.report.drivers if one.stage == stage.name)
+def _histogram(durations: Durations) -> dict[str, object]:
+    """Return the series of durations, as `add_metric` takes them."""
+    sums = map(float, itertools.accumulate(durations.counts))
+    return {"buckets": list(zip(_LE, sums, strict=True)), "sum_value": durations.total / 1e9}
 
 
 def _states(drivers: Iterable[SeenDriver]) -> dict[tuple[str, str], Counter[str]]:
@@ -311,28 +306,3 @@ def _known(numbers: Mapping[str, int], words: Collection[str]) -> Counter[str]:
     for word, number in numbers.items():
         found[word if word in words else OTHER] += number
     return found
-
-
-class _Family:
-    """One metric of a pipeline."""
-
-    def __init__(self, metric: Metric, pipeline: str) -> None:
-        self.metric = metric
-        self._pipeline = pipeline
-
-    def add(self, value: float, *labels: str) -> None:
-        """Add a series."""
-        self.metric.add_metric(self._labels(labels), value)  # type: ignore[attr-defined]
-
-    def _labels(self, labels: Iterable[str]) -> tuple[str, ...]:
-        # A name is no way to steer the terminal of whoever looks at it.
-        words = self._pipeline, *labels
-        return words if all(map(str.isprintable, words)) else tuple(map(visible, words))
-
-    def add_durations(self, durations: Durations, *labels: str) -> None:
-        """Add the series of a histogram."""
-        sums = itertools.accumulate(durations.counts)
-        buckets = list(zip(_LE, map(float, sums), strict=True))
-        self.metric.add_metric(  # type: ignore[attr-defined]
-            self._labels(labels), buckets=buckets, sum_value=durations.total / 1e9
-        )

@@ -1,4 +1,4 @@
-"""What happened last to drivers and stages on all hosts, as their watchdogs wrote it down."""
+"""Reads what happened last on all hosts, as their watchdogs wrote it down."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""What people must know of a pipeline before they read numbers, and what to type then. Pure."""
+"""Says what people must know of a pipeline before they read numbers, and may type then. Pure."""
 
 import shlex
 from collections.abc import Iterator

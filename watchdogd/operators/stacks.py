@@ -1,4 +1,4 @@
-"""What a driver is at, by its stacks."""
+"""Asks a driver for its stacks, which say what it is at."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What can be known of a pipeline at one moment, from its queues, its drivers and its watchdogs.
+"""Looks at a pipeline at one moment: at its queues, its drivers and its watchdogs.
 
 A watchdog that lives knows its drivers best. Of all others, those of a watchdog that is gone and
 those somebody started by hand, is known what they registered in the queues. A look changes nothing
@@ -322,6 +322,7 @@ def _stage(
     # Before a watchdog ever ran nobody has made them, and nothing waits.
     if not chosen.hung and not (chosen.hosts.seen and len(seen) < len(looks)):
         numbers |= {key: getattr(counts, key) for key in _COUNTED} | {"working": counts.claimed}
+    waiting = counts.waiting if facts.has_work else 0
     told_of = [one.files for one in reports if one.files is not None]
     files = most(told_of) if told_of else None
     if stage.intake is not None or files is not None:
@@ -343,9 +344,7 @@ def _stage(
         startup=max((one.startup for one in reports if one.startup is not None), default=None),
         hard_limit=max((one.hard_limit for one in reports if one.hard_limit), default=None),
         memory=sum(one.memory for one in reports) + sum(one.memory for one in unkept.values()),
-        outlook=_outlook(
-            chosen, stage.name, counts.waiting if facts.has_work else 0, rate if living else 0.0
-        ),
+        outlook=_outlook(chosen, stage.name, waiting, rate if living else 0.0),
         counted=reduce(Counted.plus, (one.counted for one in reports), Counted()),
         starts=dict(sum((Counter(one.starts) for one in reports), Counter[str]())),
         files=files,

@@ -117,7 +117,7 @@ def _archived(chosen: Chosen, stage: Stage, docids: Sequence[str] | None) -> lis
 
 
 class How(NamedTuple):
-    """How a command that changes many documents was called."""
+    """The options of a command that changes many documents."""
 
     dry_run: bool
     yes: bool

@@ -33,7 +33,7 @@ _RANK = ("missing", "nothing to do", "refused", "done")
 
 
 class _Asked(NamedTuple):
-    """Which of what was discarded is asked for; None: all."""
+    """A choice among what was discarded; None: all."""
 
     cause: str | None
     text: str | None

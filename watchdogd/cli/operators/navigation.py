@@ -1,4 +1,4 @@
-"""Where somebody is in `top`, and what each key does. Pure: a state and a key in, a state out.
+"""Leads through the places of `top`, key by key. Pure: a state and a key in, a state out.
 
     pipeline ─Enter→ stage ─Enter→ driver ─Enter→ the way of its document
     pipeline, stage ─d→ what was discarded, by cause ─Enter→ documents of a group ─Enter→ its way
@@ -110,7 +110,7 @@ class State(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What may be shown in a row, as far as its place among others depends on it."""
+    """One thing that a row may show, as far as its place among others depends on it."""
 
     key: str
     # What a filter looks for.

@@ -1,4 +1,4 @@
-"""What `top` draws of what is looked at. Pure: what was seen and a state in, lines out.
+"""Draws the screen of `top`. Pure: what was seen and a state in, lines out.
 
 A screen has lines that stay, the titles of a table, as many of its rows as there is room for, and
 the line of keys. No line is wider than the terminal; only rows that are seen are formatted.
@@ -43,7 +43,7 @@ HELP = (
 
 
 class Detail(NamedTuple):
-    """What is known of a place besides the view."""
+    """Facts of a place besides the view."""
 
     # Of a driver its log, of a document its way; escaped.
     text: tuple[str, ...] = ()

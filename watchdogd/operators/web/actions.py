@@ -1,4 +1,4 @@
-"""What people may ask by a button: the moves of `operators/actions.py`, with who asked for each.
+"""Does what people ask by a button: the moves of `operators/actions.py`, each with who asked.
 
 Before it is done, a page says what it would be; documents that are to be tried again are listed
 then, and what comes later is not among them.

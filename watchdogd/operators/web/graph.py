@@ -16,7 +16,7 @@ _MOST_LETTERS = 21
 
 
 class Node(NamedTuple):
-    """What is to be drawn: a stage, or a queue at an end."""
+    """A stage, or a queue at an end, that is to be drawn."""
 
     name: str
     # Queues that come in, and go out.
@@ -140,8 +140,8 @@ def _way(one: Box, other: Box) -> str:
 
 
 class Curve(NamedTuple):
-    """What was least and most in each of so many equal times, as points of a polygon; and what the
-    top of it stands for."""
+    """The least and the most in each of so many equal times, as points of a polygon; and the value
+    that its top stands for."""
 
     points: str
     top: float

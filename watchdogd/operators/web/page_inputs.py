@@ -1,4 +1,4 @@
-"""What pages are drawn from: what was seen last, who serves, and what one question brought."""
+"""Names all that pages are drawn from: the last look, the site, the answer to a question."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What it said: a value, or why there is none."""
+    """The answer to a question: a value, or why there is none."""
 
     value: Any = None
     error: str = ""
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What a stage did on the last two days, as far as anybody wrote it down."""
+    """The last two days of a stage, as far as anybody wrote them down."""
 
     until: float
     moments: list[Moment]
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What was seen of a pipeline last."""
+    """The last look at a pipeline that brought anything, and the last error."""
 
     seen: Seen | None = None
     # The view whose queues answered last; that of `seen` where they do now.
@@ -74,7 +74,7 @@ class Keys(NamedTuple):
 
 
 class Site(NamedTuple):
-    """What is served, and how: it does not change."""
+    """The settings of a server: they do not change."""
 
     keys: Keys
     # All addresses begin with it.

@@ -1,4 +1,4 @@
-"""What is on each page, for people and for programs. Pure.
+"""Makes each page, for people and for programs. Pure.
 
 Whatever a page shows of names, reports and logs is made visible and escaped where it is shown: in
 `_visible`, which all that templates print goes through.
@@ -53,7 +53,7 @@ _HEADROOM = 1.2
 
 
 class Visit(NamedTuple):
-    """Who asks for what: the facts, and the words of the address."""
+    """One request for a page: who asks, the facts, and the words of the address."""
 
     facts: Facts
     session: Session

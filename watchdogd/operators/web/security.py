@@ -1,4 +1,4 @@
-"""Who may ask, by which name and from where; and what browsers are told with each answer. Pure.
+"""Decides who may ask, by which name and from where; tells browsers what they may do. Pure.
 
 A page on this host is in reach of every other page that its user opens: by requests that those send
 here, by names that they have lead here, by cookies, which know no ports. So nothing is answered
@@ -46,7 +46,7 @@ HEADERS = (
 
 
 class Session(NamedTuple):
-    """Whoever asks: what they may do, and what their forms must bring along."""
+    """The rights of who asks, and the digits that their forms must bring along."""
 
     # read, or act; empty of a stranger.
     role: str = ""

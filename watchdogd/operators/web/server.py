@@ -118,7 +118,7 @@ def request_of(environ: Mapping[str, Any]) -> Request:
 
 
 class _Refusal(ErrorTask):  # type: ignore[misc]
-    """What waitress answers by itself to what is no request."""
+    """The answer of waitress itself to what is no request."""
 
     def build_response_header(self) -> bytes:
         self.response_headers.extend(security.HEADERS)
