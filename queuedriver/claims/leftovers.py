@@ -230,10 +230,10 @@ def sweep(queue: Directory, others: Sequence[Directory]) -> None:
         _sweep_journals(journals)
 
 
-def sweep_row(swept: Swept, row: Leftover) -> None:
-    """Sweep the leftovers of one row."""
+def sweep_row(swept: Swept, row: Leftover, most: int | None = _NAMES) -> None:
+    """Sweep the leftovers of one row, among so many names; None: where the first may all stay."""
     with swept.queue.subdirectory(row.where) as where:
-        listed = list(filter(row.is_one, itertools.islice(where.names(), _NAMES)))
+        listed = list(filter(row.is_one, itertools.islice(where.names(), most)))
         for name, age, _ in _aged(where, listed, by_arrival=row.by_arrival):
             # Another user's, in a sticky directory, is for that user to remove.
             with suppress(PermissionError, IsADirectoryError, FileNotFoundError, FileExistsError):

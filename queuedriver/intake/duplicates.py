@@ -35,7 +35,7 @@ class Contents:
         self._sweep_at = now + SWEEP_EVERY
         row = Leftover("content", "", self._remember, _is_sum, lambda *_: False, "remove")
         with suppress(OSError):
-            sweep_row(Swept(self._directory, self._directory), row)
+            sweep_row(Swept(self._directory, self._directory), row, most=None)
 
     def why(self, directory: Directory, name: str, one: str) -> str:
         """Return what a file that is about to enter is a duplicate of, in words; "" when of

@@ -8,9 +8,16 @@ The key is made of the path and of what the file is: inode, size and times. So a
 replaced or written since is another drop. Renaming the first to the third without replacing decides
 who takes it; it is done when the copy is whole, and the file is still what it was. Whoever recovers
 removes the first before it looks who has won: from then on that N cannot win any more.
+
+An entry is forgotten when its file is gone from the very directory that it was in. That this is
+there, and not what is below its mount point or on a disk in its place, the files tell: one that is
+as the ledger says proves that entries of its `place` are of this file system. Whoever could yet win
+by what it saw before has its own entry there; the other one stays then.
 """
 
 import hashlib
+import itertools
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -31,6 +38,8 @@ LEDGER = "ledger"
 _COPY = ".copy"
 # Hexadecimal digits of a key.
 _KEY = 40
+# The entries of a sixteenth of the keys are looked at so often, in seconds.
+_FORGET_EVERY = 60.0
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,6 +52,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # What became of it, as the journal has it, and why.
     event: str = "submitted"
     why: str = ""
+    # The inode of its directory, and the first N that knew the file system of the folder; 0 for a
+    # directory on another one.
+    within: int = 0
+    place: str = ""
 
 
 def key_of(path: str, facts: Facts) -> str:
@@ -61,6 +74,13 @@ class Ledger:
         self._ledger = ledger
         # The keys of what was taken, as far as we know.
         self._known = {name for name in ledger.names() if len(name) == _KEY}
+        self._device = folder.directory.status().st_dev
+        # What is known to be on the file system that the folder is on.
+        self._places = {next(self._recognised(), self._next())}
+        # Keys whose files were gone when they were last looked for.
+        self._missing: set[str] = set()
+        self._parts = itertools.cycle("0123456789abcdef")
+        self._forget_at = -math.inf
 
     def has(self, path: str, facts: Facts) -> bool:
         """Return whether a file was taken, or refused, as it is."""
@@ -70,8 +90,8 @@ class Ledger:
         """Take a file that has settled as these facts, unless it has changed, or somebody else has
         it; return whether it was taken. `ask`: whether leases tell of writers."""
         key, token = key_of(path, facts), self._next()
-        entry = Entry(token=token, docid=docid, path=path, at=time.time())
-        self._ledger.write_first(_entry(key, token), encode(entry), self._into.durable)
+        entry = encode(self._noted(path, docid, token))
+        self._ledger.write_first(_entry(key, token), entry, self._into.durable)
         at, name = os.path.split(path)
         with (
             self._folder.opened(at) as directory,
@@ -91,12 +111,71 @@ class Ledger:
     def leave(self, path: str, docid: str, facts: Facts, event: str, why: str) -> None:
         """Note that a file is refused, or skipped, and why; it is not looked at again as it is."""
         key, token = key_of(path, facts), self._next()
-        entry = Entry(token=token, docid=docid, path=path, at=time.time(), event=event, why=why)
+        entry = self._noted(path, docid, token)
+        entry = msgspec.structs.replace(entry, event=event, why=why)
         with suppress(FileExistsError):
             self._ledger.write_first(key, encode(entry), self._into.durable)
             origin = os.path.join(self._folder.directory.path, path)
             self._into.note(event, docid, f"{origin}: {why}")
         self._known.add(key)
+
+    def _noted(self, path: str, docid: str, token: str) -> Entry:
+        with self._folder.opened(os.path.dirname(path)) as directory:
+            found = directory.status()
+        within = found.st_ino if found.st_dev == self._device else 0
+        place = min(self._places)
+        return Entry(
+            token=token, docid=docid, path=path, at=time.time(), within=within, place=place
+        )
+
+    # Forget
+
+    def forget(self, now: float) -> None:
+        """Remove entries of a part of the keys whose files have been gone for two looks, if that is
+        due; `now` is monotonic."""
+        if now < self._forget_at:
+            return
+        self._forget_at = now + _FORGET_EVERY
+        part = next(self._parts)
+        keys = {one for one in self._ledger.names() if len(one) == _KEY and one.startswith(part)}
+        self._known -= {one for one in self._known if one.startswith(part) and one not in keys}
+        entries = {key: entry for key in keys if (entry := self._winner(key)) is not None}
+        gone = {key for key, entry in entries.items() if not self._may_be_there(key, entry)}
+        missed = {key for key in gone & self._missing if entries[key].place in self._places}
+        self._missing = {key for key in self._missing if not key.startswith(part)} | gone
+        # Whoever begins after this finds no file.
+        begun = {key for key, _ in self._begun()} if missed else set()
+        for key in missed - begun:
+            self._ledger.remove(key)
+            self._known.discard(key)
+
+    def _recognised(self) -> Iterator[str]:
+        """Yield the place of each file that is there as the ledger says."""
+        for key in self._known:
+            entry = self._winner(key)
+            if entry is not None and self._is_there(key, entry):
+                yield entry.place
+
+    def _may_be_there(self, key: str, entry: Entry) -> bool:
+        """Return whether the file of an entry is there, or nobody can tell. One that is there tells
+        of its place."""
+        is_there = self._is_there(key, entry)
+        if is_there:
+            self._places.add(entry.place)
+        return is_there is not False
+
+    def _is_there(self, key: str, entry: Entry) -> bool | None:
+        """Return whether a file is there, and as it was; None where its directory is another one,
+        or cannot be read."""
+        at, name = os.path.split(entry.path)
+        with suppress(OSError), self._folder.opened(at) as directory:
+            here = directory.status()
+            if (here.st_dev, here.st_ino) == (self._device, entry.within):
+                if not directory.present(name):
+                    return False
+                facts = facts_of(directory.status(name))
+                return facts is not None and key_of(entry.path, facts) == key
+        return None
 
     def recover(self) -> None:
         """Finish what intakes that are gone have won, and forget what they have not."""

@@ -310,6 +310,7 @@ class Watcher:
         taker.home.roster.refresh()
         if isinstance(taker, Ledger):
             taker.recover()
+            taker.forget(now)
             return
         taker.recover({claim.token for claim in self.claims})
         for claim in () if self.blocked else taker.claim_given_back():

@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
+
+import pytest
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.intake.explaining import why
 from queuedriver.intake.folder import facts_of
 from queuedriver.intake.home import Told
-from queuedriver.intake.ledger import Ledger
+from queuedriver.intake.ledger import _FORGET_EVERY, Ledger, key_of
 from queuedriver.intake.rules import Facts
 from queuedriver.intake.watcher import Watcher
 from tests.intakes import SETTLE, Site
@@ -98,6 +101,92 @@ def test_what_a_dead_intake_has_not_won_it_can_never_win(site: Site) -> None:
     assert not taker.take("a", "a", facts(site, "a"), ask=True)
     assert others[0].taken == 1
     assert site.entered == {"a": b"whole"}
+
+
+def remembered(site: Site) -> set[str]:
+    """Return the paths of files that the ledger knows."""
+    entries = (site.inside / "ledger").iterdir()
+    return {json.loads(path.read_bytes())["path"] for path in entries}
+
+
+def sweep(site: Site, intake: Watcher) -> None:
+    """Let an intake look through all of its ledger twice."""
+    site.turn(intake, seconds=4 * _FORGET_EVERY, times=10)
+
+
+def take(site: Site, intake: Watcher, *paths: str) -> None:
+    for path in paths:
+        site.drop(path, path.encode())
+    site.turn(intake, times=3)
+    assert remembered(site) >= set(paths)
+
+
+def test_what_was_taken_and_is_gone_from_the_folder_is_forgotten(any_site: Site) -> None:
+    intake = any_site.intake(after="leave", recursive=True, docid="{path}")
+    take(any_site, intake, "a", "b", "sub/c", "sub/d")
+    (any_site.folder / "a").unlink()
+    (any_site.folder / "sub/c").unlink()
+    sweep(any_site, intake)
+    assert remembered(any_site) == {"b", "sub/d"}
+    # Somebody who comes later knows the file system by what is left.
+    any_site.dies(leaves=True)
+    (any_site.folder / "b").unlink()
+    other = any_site.intake("two", "0002", after="leave", recursive=True, docid="{path}")
+    sweep(any_site, other)
+    assert remembered(any_site) == {"sub/d"}
+    assert len(any_site.entered) == 4
+
+
+@pytest.mark.parametrize("what", ["drops", "drops/sub"])
+def test_what_may_come_back_with_its_file_system_is_not_taken_twice(site: Site, what: str) -> None:
+    intake = site.intake(after="leave", recursive=True, docid="{path}")
+    take(site, intake, "sub/a", "b")
+    site.dies(leaves=True)
+    place, elsewhere = site.folder.parent / what, site.folder.parent / "elsewhere"
+    # As what is below a mount point while nothing is mounted there.
+    place.rename(elsewhere)
+    place.mkdir()
+    other = site.intake("two", "0002", after="leave", recursive=True, docid="{path}")
+    take(site, other, "sub/c", "d")
+    sweep(site, other)
+    assert remembered(site) >= {"sub/a", "sub/c", "d"}
+    site.dies("two", leaves=True)
+    shutil.rmtree(place)
+    elsewhere.rename(place)
+    site.turn(site.intake("three", "0003", after="leave", recursive=True, docid="{path}"), times=4)
+    assert sorted(site.entered) == ["b", "d", "sub_a", "sub_c"]
+
+
+def test_another_disk_in_the_place_of_one_is_known_by_its_files(site: Site) -> None:
+    take(site, site.intake(after="leave"), "a", "b")
+    site.dies(leaves=True)
+    elsewhere = site.folder.parent / "elsewhere"
+    site.folder.rename(elsewhere)
+    site.folder.mkdir()
+    # As the first directory of each disk of a kind, it has the same number.
+    for path in (site.inside / "ledger").iterdir():
+        said = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**said, "within": site.folder.stat().st_ino}))
+    other = site.intake("two", "0002", after="leave")
+    take(site, other, "c")
+    sweep(site, other)
+    assert remembered(site) == {"a", "b", "c"}
+
+
+def test_what_is_gone_is_remembered_while_somebody_copies_it(site: Site) -> None:
+    intake = site.intake(after="leave")
+    take(site, intake, "a", "b")
+    # Another that has looked at the file for the last time, and goes on after a while.
+    other = ledger(site.intake("two", "0002", after="leave"))
+    key = key_of("a", facts(site, "a"))
+    entry = site.inside / f"ledger/{key}.{other._next()}"
+    entry.write_bytes((site.inside / f"ledger/{key}").read_bytes())
+    (site.folder / "a").unlink()
+    sweep(site, intake)
+    assert remembered(site) == {"a", "b"}
+    entry.unlink()
+    sweep(site, intake)
+    assert remembered(site) == {"b"}
 
 
 def test_a_duplicate_is_skipped_and_not_refused(site: Site) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from queuedriver.claims import leftovers
 from queuedriver.claims.leftovers import SWEEP_EVERY
 from queuedriver.disk.filesystem import Directory
 from queuedriver.intake import watcher
@@ -296,15 +297,20 @@ def test_content_is_known_for_a_while_only(site: Site) -> None:
     assert set(site.entered) == {"a", "b"}
 
 
-def test_content_that_is_remembered_no_longer_is_no_file_any_more(site: Site) -> None:
+def test_content_that_is_remembered_no_longer_is_no_file_any_more(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However many there are.
+    monkeypatch.setattr(leftovers, "_NAMES", 1)
     intake = site.intake(duplicates="skip", remember=3600.0)
-    for name in ("old", "new"):
+    for name in ("new", *"12345"):
         site.drop(name, name.encode())
-        site.turn(intake, times=3)
+    site.turn(intake, times=3)
     remembered = site.home / "contents"
-    old, new = (hashlib.sha256(name).hexdigest() for name in (b"old", b"new"))
-    two_hours_ago = (remembered / old).stat().st_mtime - 7200
-    os.utime(remembered / old, (two_hours_ago, two_hours_ago))
+    new, *old = (hashlib.sha256(name).hexdigest() for name in (b"new", *map(str.encode, "12345")))
+    two_hours_ago = (remembered / new).stat().st_mtime - 7200
+    for name in old:
+        os.utime(remembered / name, (two_hours_ago, two_hours_ago))
     site.turn(intake, seconds=SWEEP_EVERY, times=2)
     assert [path.name for path in remembered.iterdir()] == [new]
 
