@@ -40,6 +40,8 @@ from watchdogd.throughput import Deadline, Throughput
 # reopened, in seconds.
 _DEAR = 1.0
 _KEPT = 300.0
+# What is done to documents: what one takes is another matter once this has changed.
+_DONE = ("kind", "work", "batch")
 COMMAND = (sys.executable, "-P", "-m", "watchdogd.programs.driver")
 
 
@@ -177,7 +179,8 @@ class StageDrivers:
             before = slot.glimpse
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
-            if (glimpse := slot.glimpse) is not before:
+            # What drivers that leave soon take says nothing of those to come.
+            if (glimpse := slot.glimpse) is not before and not slot.is_stale:
                 self.pace.learn(before, glimpse, now)
             # One that left as it was told may know more than the look before; one that crashed not.
             knows_more = slot.past.state == "stopped" and slot.ended_at >= view.looked_at
@@ -274,6 +277,8 @@ class StageDrivers:
     def change(self, stage: Stage, pipeline: Pipeline) -> None:
         """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
         orders = self._orders
+        if any(getattr(stage, name) != getattr(self.stage, name) for name in _DONE):
+            self.pace.forget()
         orders.stage, orders.pipeline = stage, pipeline
         self.templates.load = orders.load
         for slot in self.slots:

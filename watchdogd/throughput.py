@@ -91,6 +91,11 @@ class Throughput:
         if (learned := hard_limit(self.durations)) is not None:
             self.hard_limit = learned
 
+    def forget(self) -> None:
+        """Forget how long a document takes: something else is done to them from now on."""
+        self.durations.clear()
+        self.hard_limit = None
+
     def was_late(self, docid: str) -> None:
         """Take note that the limit has ended a document, which may be large rather than hang."""
         self._late.append(docid)

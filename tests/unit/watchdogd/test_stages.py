@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuedriver.driving.live_status import Board
+from queuedriver.driving.live_status import Board, Totals
 from tests.waiting import until
 from watchdogd import driver_ids
 from watchdogd.children import Child, Children, Exit
@@ -415,6 +415,33 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
     assert state_after(5999.0, "large") == "busy"
     assert state_after(601.0, "small") == "hung"
     assert state_after(6001.0, "large") == "hung"
+
+
+def test_what_another_function_took_limits_no_document(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one"))
+    pace = house.stages.managed["one"].pace
+    pace.hard_limit = 600.0
+
+    def limit() -> float | None:
+        return pace.limit_of("a")
+
+    house.man(stage("one", retries=7))
+    assert limit() == 600.0
+    house.begin()
+    _, board = house.live("one-1", 100.0)
+    house.man(stage("one", retries=7, work="m:slow"))
+    assert (limit(), [*pace.durations]) == (None, [])
+    # The driver that was told the other one goes on for a while.
+    board.count(Totals(1, 50, 0, 0, 0, 0, 0))
+    house.turn()
+    assert (limit(), [*pace.durations]) == (None, [])
+    end(house, "one-1")
+    _, board = house.live("one-1", 100.0)
+    house.turn()
+    board.count(Totals(1, 50, 0, 0, 0, 0, 0))
+    house.turn()
+    assert limit() == 600.0
+    end(house, "one-1")
 
 
 # Those that not even SIGKILL ends
