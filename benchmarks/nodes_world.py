@@ -9,13 +9,17 @@ it is told to.
 import gc
 import heapq
 import itertools
+import os
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from benchmarks import nodes_disk
 from queuedriver.claims import liveness, picking
+from queuedriver.claims.picking import Picker
 from queuedriver.disk import journal, lock
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving import group
@@ -30,6 +34,8 @@ _SHORT = group._SHORT
 # Names that are remembered with what they say: those of all documents and drivers at a time.
 _NAMES_KEPT = 1 << 17
 _CROWDS_KEPT = 16
+_crowd_of = liveness.crowd_of
+Block = list["os.DirEntry[str]"]
 
 # Requests to the server for each call, as an NFS 4.2 client makes them: an open has its CLOSE, what
 # was written goes with that and is committed; a path is known. Of a listing no more is read at a
@@ -189,6 +195,35 @@ def _walk(directory: Directory) -> Iterator[tuple[str, names.Item | None]]:
         yield name, names.parse(name)
 
 
+class Crowds:
+    """Stands for `liveness.crowd_of`: a crowd that one has joined is not sorted anew."""
+
+    def __init__(self) -> None:
+        self._last = _crowd_of(frozenset())
+
+    def __call__(self, ids: frozenset[str]) -> liveness.Crowd:
+        came = ids - self._last.ids
+        if len(came) == 1 and len(ids) == len(self._last.ids) + 1:
+            scattered = [*self._last.scattered]
+            insort(scattered, *came, key=liveness._place)
+            self._last = liveness.Crowd(ids, scattered)
+        else:
+            self._last = _crowd_of(ids)
+        return self._last
+
+
+def _reading(read: Callable[[Picker], Iterator[Block]], cluster: Cluster) -> Any:
+    """Make what stands for `Picker._read`: each block after the first is asked for, too."""
+
+    def reading(picker: Picker) -> Iterator[Block]:
+        for place, block in enumerate(read(picker)):
+            if place:
+                cluster.request("listed", max(1, len(block) // _NAMES_IN_AN_ANSWER))
+            yield block
+
+    return reading
+
+
 @contextmanager
 def living_in(cluster: Cluster) -> Iterator[None]:
     """While this lasts, the product lives in a cluster; what the simulation leaves out because it
@@ -215,7 +250,10 @@ def living_in(cluster: Cluster) -> Iterator[None]:
         seam(liveness, "_place", lru_cache(_NAMES_KEPT)(liveness._place)),
         seam(liveness, "registered_id", lru_cache(_NAMES_KEPT)(liveness.registered_id)),
         # What is the same for all of a crowd, and is most of what each remembers of it.
-        seam(liveness, "crowd_of", lru_cache(_CROWDS_KEPT)(liveness.crowd_of)),
+        seam(liveness, "crowd_of", lru_cache(_CROWDS_KEPT)(Crowds())),
+        seam(liveness, "registered_ids", nodes_disk.registered_ids),
+        seam(picking, "_split", nodes_disk.split),
+        seam(picking.Picker, "_read", _reading(picking.Picker._read, cluster)),
         seam(names, "walk", _walk),
         # Each driver deals itself the same share again and again.
         seam(picking, "_deal", lru_cache(_NAMES_KEPT)(picking._deal.__wrapped__)),

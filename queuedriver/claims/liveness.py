@@ -248,7 +248,8 @@ class Roster:
         """Look who has registered since; nobody is read whom others look after."""
         ids = registered_ids(self._drivers)
         if self._crowd is not None:
-            self._crowd = crowd_of(self._crowd.ids | ids)
+            if not ids <= self._crowd.ids:
+                self._crowd = crowd_of(self._crowd.ids | ids)
             return
         for driver in ids.difference(self.owners):
             self.named(driver)

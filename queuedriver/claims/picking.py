@@ -24,7 +24,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
@@ -211,11 +211,7 @@ class Picker:
         for block in self._read():
             dealt, mine = _deal(0, 1) if helping else _deal(self.part, self.sharers)
             number = _numbering(block)
-            # No call of ours for each: with many drivers most names are others'.
-            waiting = [
-                e.name for e in block if number(e) % dealt in mine and e.name.endswith(".ready")
-            ]
-            others = [e for e in block if not e.name.endswith(".ready")]
+            waiting, others = _split(block, number, dealt, mine)
             seen.ready += len(block) - len(others)
             seen.left += len(block) - len(others) - len(waiting)
             for entry, item in self._look(others):
@@ -397,6 +393,21 @@ def _deal(part: int, of: int) -> tuple[int, frozenset[int]]:
     back = pow(step, -1, dealt)
     first, end = (-(-one * dealt // of) for one in (part, part + 1))
     return dealt, frozenset(one * back % dealt for one in range(first, end))
+
+
+def _split(
+    block: list["os.DirEntry[str]"],
+    number: Callable[["os.DirEntry[str]"], int],
+    dealt: int,
+    mine: Container[int],
+) -> tuple[list[str], list["os.DirEntry[str]"]]:
+    """Return the names of a block that never were tried and are in a share; and what is no such
+    name at all."""
+    # No call of ours for each: with many drivers most names are others'.
+    return (
+        [e.name for e in block if number(e) % dealt in mine and e.name.endswith(".ready")],
+        [e for e in block if not e.name.endswith(".ready")],
+    )
 
 
 def _numbering(block: list["os.DirEntry[str]"]) -> Callable[["os.DirEntry[str]"], int]:

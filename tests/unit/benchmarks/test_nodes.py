@@ -1,15 +1,22 @@
 """Many nodes over a simulated file server: what the model says, and what it must go on saying."""
 
+from operator import methodcaller
+from typing import Any, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import nodes_disk
 from benchmarks.nodes import LAN, LONG, SHORT, Run
-from benchmarks.nodes_disk import RecordedDisk
-from benchmarks.nodes_world import Network
+from benchmarks.nodes_disk import Line, RecordedDisk
+from benchmarks.nodes_world import Crowds, Network
+from queuedriver.claims import liveness, picking
 from queuedriver.claims.liveness import NETWORK_BEAT
+from queuedriver.disk.filesystem import Directory
 from queuedriver.format.records import LEASE
-from tests.simulation.disk import Entry, Listing
+from tests.simulation.disk import Entry, Inode, Listing
+from tests.simulation.kernel import Scan
 
 
 @pytest.mark.slow
@@ -53,3 +60,55 @@ def test_what_was_listed_stays_as_it_was_and_is_what_a_copy_would_be(
         assert [*listing.lines()] == lines
         assert [*listing] == [(line.name, line.number) for line in lines]
         assert len(listing) == len(lines)
+
+
+# What stands for functions of the product, as thousands would call them with nearly the same
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a.ready", "b.d-1.working", "c.failed"]), st.integers(1, 1 << 40)
+        )
+    ),
+    st.sampled_from([(0, 1), (1, 3), (7, 600), (599, 600)]),
+)
+def test_a_block_is_split_as_the_product_does(
+    lines: list[tuple[str, int]], share: tuple[int, int]
+) -> None:
+    block = [Line(name, number, Inode(number)) for name, number in lines]
+    asked = (methodcaller("inode"), *picking._deal(*share))
+    found: object = picking._split(cast(Any, block), *asked)
+    assert nodes_disk.split(block, *asked) == found
+
+
+class Shown:
+    """The root of a simulated disk, as far as registrations are looked for in it."""
+
+    def __init__(self) -> None:
+        self.disk = RecordedDisk()
+
+    def scan(self) -> Scan:
+        return Scan(self.disk.listing(self.disk.root).lines())
+
+    def names(self) -> list[str]:
+        return [entry.name for entry in self.scan()]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a.json", ".a.json", "b.json", "x"]), st.booleans())))
+def test_who_has_registered_is_told_as_a_listing_of_now_would(
+    changes: list[tuple[str, bool]],
+) -> None:
+    shown = Shown()
+    directory = cast(Directory, shown)
+    for name, is_there in changes:
+        shown.disk.change((shown.disk.root, name, shown.disk.new() if is_there else None))
+        assert nodes_disk.registered_ids(directory) == liveness.registered_ids(directory)
+
+
+@given(st.lists(st.frozensets(st.sampled_from("abcdefgh")), max_size=20))
+def test_a_crowd_is_in_the_order_that_it_would_have_by_itself(
+    crowds: list[frozenset[str]],
+) -> None:
+    crowd_of = Crowds()
+    assert all(crowd_of(ids) == liveness.crowd_of(ids) for ids in crowds)
