@@ -9,6 +9,7 @@ oldest     the document of each stage that waits longest
 metrics    the same for Prometheus; textfile has it in a file, for node_exporter
 monitoring/  alerts with their tests, and a dashboard
 sentences  what must be said of it before any number, and what to type then; pure
+meanings   what the word for each state means; pure
 causes     discarded documents in groups, by what they failed of; pure
 discards   reads what was discarded, the newest first
 batches    documents that an operator put back together, and what became of each

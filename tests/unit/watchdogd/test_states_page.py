@@ -7,9 +7,16 @@ import pytest
 from msgspec.structs import replace
 
 from watchdogd import children
+from watchdogd.operators.meanings import MEANINGS
 from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import HUNG, UNWANTED, Ask, Past, Rest, Seen, Start, Withdraw, decide
+from watchdogd.stage_words import ROWS
 
+# Of the drivers that status shows.
+DRIVER_STATES = {
+    *("starting", "ready", "busy", "blocked", "paused", "draining", "stopped", "backoff"),
+    *("crash-looped", "hung", "waiting-fs", "tripped", "unkillable", "dead", "lost"),
+}
 PAGE = Path(__file__).parents[3] / "docs/states.rst"
 NOW = 1000.0
 STAGE = Stage(
@@ -99,6 +106,15 @@ def test_page_says_why_a_driver_is_not_wanted_as_the_watchdog_does() -> None:
     _, table, _ = stopped.split(f"\n{'=' * 56}  ")[:3]
     rows = [row.split("  ")[0] for row in table.splitlines()[1:]]
     assert rows == [*UNWANTED.values()]
+
+
+def test_each_word_has_its_meaning_and_is_on_the_page() -> None:
+    text = PAGE.read_text()
+    words = {*DRIVER_STATES, *(row.word for row in ROWS if row.word != "parting")}
+    assert words <= {*MEANINGS}
+    of_no_page = {"at work", "waits", "idle"}
+    for word in {*MEANINGS} - of_no_page:
+        assert f".. _state-{word}:" in text or f"``{word}``" in text, word
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -14,6 +14,7 @@ from watchdogd.cli import screen
 from watchdogd.cli.operators.navigation import ROWS, Place, Row, State, Wish
 from watchdogd.operators.causes import Case, Group, Survey
 from watchdogd.operators.history import trend
+from watchdogd.operators.meanings import MEANINGS
 from watchdogd.operators.sentences import loudness
 from watchdogd.operators.view import SeenDriver, SeenStage, View
 
@@ -174,8 +175,8 @@ def _above(seen: Seen, state: State, high: int) -> Iterator[tuple[str, screen.To
     trail = " > ".join(filter(None, (view.chosen.pipeline.name, here.stage, _title(here))))
     yield escape_name(f"{trail}  {format_instant(view.at)}"), "title"
     for stage in view.stages:
-        if stage.name == here.stage and stage.why:
-            yield escape_name(f"{stage.name} is {stage.state}: {stage.why}"), "loud"
+        if stage.name == here.stage and (why := stage.why or MEANINGS.get(stage.state)):
+            yield escape_name(f"{stage.name} is {stage.state}: {why}"), "loud"
     if here.kind == "driver":
         for driver in _drivers(seen, here):
             yield from ((escape_name(text), "plain") for text in _facts(driver, view))
@@ -192,7 +193,8 @@ def _title(here: Place) -> str:
 def _facts(driver: SeenDriver, view: View) -> Iterator[str]:
     """Yield what is known of one driver."""
     since = f" for {format_duration(view.at - driver.since)}" if driver.since else ""
-    yield f"{driver.state}{since}{': ' + driver.why if driver.why else ''}"
+    why = driver.why or (MEANINGS.get(driver.state, "") if loudness(driver.state) else "")
+    yield f"{driver.state}{since}{': ' + why if why else ''}"
     if driver.document:
         yield f"at hand: {driver.document}"
     parts = [f"process {driver.pid}" if driver.pid else "no process"]

@@ -27,6 +27,7 @@ from watchdogd.operators.batches import Batch, Outcome
 from watchdogd.operators.causes import Survey
 from watchdogd.operators.history import Moment, trend
 from watchdogd.operators.log_files import WINDOW, Piece
+from watchdogd.operators.meanings import MEANINGS
 from watchdogd.operators.route import Route as Way
 from watchdogd.operators.sentences import loudness, wanted_words
 from watchdogd.operators.textfile import NOT_INSTALLED
@@ -367,6 +368,11 @@ def events(visit: Visit, found: Any) -> Page:
     return _page(visit, "events.html", {"events": found, **more}, {"events": found})
 
 
+def states(visit: Visit, _: object) -> Page:
+    """Say what the word for each state means."""
+    return _page(visit, "states.html", {"meanings": MEANINGS}, {"meanings": MEANINGS}, about=False)
+
+
 def metrics_question(visit: Visit) -> Question:
     """Ask since when documents wait: the rest is of the last look."""
     return visit.question("oldest")
@@ -616,6 +622,7 @@ def _environment() -> jinja2.Environment:
         "word": _word,
         "wanted": wanted_words,
         "trend": trend,
+        "meanings": MEANINGS,
     }
     return environment
 

@@ -143,6 +143,7 @@ ROUTES: Mapping[str, Route] = {
         method="POST",
     ),
     "/events": Route(pages.events, {**_OF, "since": _time}, pages.events_question),
+    "/states": Route(pages.states, _OF),
     "/metrics": Route(pages.metrics, _OF, pages.metrics_question),
     "/health": Route(pages.health, _OF),
 }

@@ -19,6 +19,7 @@ from tests.served import answered, at, chosen_in, discard, facts_of, get, member
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import WINDOW
+from watchdogd.operators.meanings import MEANINGS
 from watchdogd.operators.view import look
 from watchdogd.operators.web import graph, pages
 from watchdogd.operators.web.page_inputs import Past, Snapshot
@@ -159,6 +160,16 @@ def test_page_of_thousands_of_drivers_costs_so_many_calls(tmp_path: Path) -> Non
             sys.setprofile(None)
         assert answer.status == 200
         assert calls <= _MOST_CALLS, (path, calls)
+
+
+def test_word_for_each_state_leads_to_what_it_means(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    page = answered(get("/driver?name=parse-2"), facts_of(chosen), chosen).body.decode()
+    address = re.search(r'href="/[0-9a-f]+(/states)#crash-looped"', page)
+    assert address
+    page = answered(get(address[1]), facts_of(chosen), chosen).body.decode()
+    assert 'id="crash-looped"' in page
+    assert MEANINGS["crash-looped"] in page
 
 
 def test_page_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
