@@ -145,13 +145,14 @@ def overview(visit: Visit, _: object) -> Page:
 
 
 def _pipelines(visit: Visit) -> Page:
-    rows = {
-        name: one.seen.view if one.seen else None for name, one in visit.facts.pipelines.items()
-    }
+    snapshots = visit.facts.pipelines
+    views = {name: one.seen.view if one.seen else None for name, one in snapshots.items()}
+    words = {name: _health(one, visit.now) for name, one in snapshots.items()}
     document = {
-        "pipelines": {name: view.as_json() if view else None for name, view in rows.items()}
+        "pipelines": {name: view.as_json() if view else None for name, view in views.items()},
+        "health": words,
     }
-    return _page(visit, "pipelines.html", {"rows": rows}, document, about=False)
+    return _page(visit, "pipelines.html", {"views": views, "words": words}, document, about=False)
 
 
 def stage_question(visit: Visit) -> Question:
@@ -403,7 +404,7 @@ def health(visit: Visit, _: object) -> Page:
 
 def _health(snapshot: Snapshot, now: float) -> str:
     if snapshot.seen is None or now - snapshot.seen.view.at > OLD:
-        return "not seen: the file system does not answer"
+        return f"not seen: {snapshot.error or 'the file system does not answer'}"
     view = snapshot.seen.view
     if view.stuck:
         return f"stuck: {', '.join(map(visible, view.stuck))}"
@@ -519,7 +520,7 @@ class Plot(NamedTuple):
     title: str
     now: Curve
     past: Curve
-    # What the top stands for.
+    # In words, how much it was at most.
     top: str
 
 
@@ -529,9 +530,10 @@ def plots(past: Past) -> Iterator[Plot]:
         samples = [(one.at, found) for one in past.moments if (found := value(one)) is not None]
         until, since = past.until, past.until - _DAY
         top = max((found for _, found in samples), default=0.0)
+        told = f"at most {shown(top) or 0}" if samples else "nothing so far"
         now = curve(samples, since, until, top=top * _HEADROOM)
         before = curve(samples, since - _DAY, since, top=top * _HEADROOM)
-        yield Plot(title, now, before, shown(top))
+        yield Plot(title, now, before, told)
 
 
 _PLOTS: tuple[tuple[str, Callable[[Moment], float | None], Callable[[float], str]], ...] = (

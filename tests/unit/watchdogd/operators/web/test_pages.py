@@ -17,6 +17,7 @@ pytest.importorskip("jinja2")
 from tests.cli.pipelines import driver, make, make_with_intake, publish, report
 from tests.served import answered, at, chosen_in, discard, facts_of, get, member, post, with_answer
 from watchdogd.cli.pipeline_argument import choose
+from watchdogd.operators.history import Moment, Shares
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import WINDOW
 from watchdogd.operators.meanings import MEANINGS
@@ -252,6 +253,34 @@ def test_pipelines_file_system_that_is_not_well_is_not_health(tmp_path: Path) ->
     chosen = chosen_in(tmp_path, state="waiting-fs", trouble="queues is not there any more")
     answer = answered(get("/health"), facts_of(chosen), chosen)
     assert (answer.status, answer.body) == (503, b"serif: the file system does not answer\n")
+
+
+def test_file_with_a_mistake_is_not_a_file_system_that_does_not_answer(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    facts = facts_of(chosen)
+    failed = facts.pipelines["serif"]._replace(error="pipeline.toml:3: no such key")
+    facts = facts._replace(pipelines={"serif": failed})
+    answer = respond(get("/health"), facts, at(facts) + 60)
+    assert answer.body == b"serif: not seen: pipeline.toml:3: no such key\n"
+
+
+def test_page_of_all_pipelines_says_of_each_how_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    facts = facts_of(chosen_in(tmp_path / "a"), chosen_in(tmp_path / "b"))
+    facts = facts._replace(pipelines={**facts.pipelines, "other": facts.pipelines["serif"]})
+    shown = respond(get("/"), facts, at(facts)).body.decode()
+    assert shown.count("<td>running</td>") == 2
+    shown = respond(get("/"), facts, at(facts) + 60).body.decode()
+    assert shown.count("<td>not seen: the file system does not answer</td>") == 2
+
+
+def test_curve_of_what_was_never_measured_has_no_most(tmp_path: Path) -> None:
+    moment = Moment(1000.0, 60.0, 0.0, 0.0, 0.0, 3, 0, 1, (Shares(0.0, b""),), ())
+    told = {one.title: one.top for one in pages.plots(Past(1000.0, [moment]))}
+    assert told["waiting"] == "at most 3"
+    assert told["done"] == "at most 0"
+    assert told["half took less than"] == "nothing so far"
 
 
 def test_long_report_is_cut_and_says_so(tmp_path: Path) -> None:
