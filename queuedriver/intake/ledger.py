@@ -38,7 +38,8 @@ LEDGER = "ledger"
 _COPY = ".copy"
 # Hexadecimal digits of a key.
 _KEY = 40
-# The entries of a sixteenth of the keys are looked at so often, in seconds.
+# The entries of keys that begin with one of these are looked at so often, in seconds.
+_PARTS = "0123456789abcdef"
 _FORGET_EVERY = 60.0
 
 
@@ -79,7 +80,7 @@ class Ledger:
         self._places = {next(self._recognised(), self._next())}
         # Keys whose files were gone when they were last looked for.
         self._missing: set[str] = set()
-        self._parts = itertools.cycle("0123456789abcdef")
+        self._parts = itertools.cycle(_PARTS)
         self._forget_at = -math.inf
 
     def has(self, path: str, facts: Facts) -> bool:

@@ -226,6 +226,37 @@ def paths_alone(path: str, facts: Facts) -> str:
     return path.encode().hex().ljust(40, "0")
 
 
+_forget = Ledger.forget
+
+
+def _late_to_win(scenes: tuple[str, ...], _: Mapping[str, int]) -> IntakeSchedule | None:
+    """Have an intake stand still right before it would win, until another has won, and forgotten
+    that."""
+    scene = SCENES[scenes[0]]
+    run = IntakeSchedule(scene, ()).run()
+    tries: list[float] = []
+
+    def late(self: Ledger, key: str, token: str) -> bool:
+        tries.append(run.world.kernel.taken)
+        return _set(self, key, token)
+
+    with seam(Ledger, "_set", late):
+        run()
+    for before, which, tidied in itertools.product((0, 1), range(3), range(20, 160, 10)):
+        at = int(tries[0]) + before
+        both = Interruption(at, "pause", which), Interruption(at + tidied, "tidy", 0)
+        if broken(IntakeSchedule(scene, both)):
+            return IntakeSchedule(scene, both)
+    return None
+
+
+@mutant((Ledger, "forget"), scenes=_LEAVES, hunts=_late_to_win)
+def forgets_while_it_is_copied(self: Ledger, now: float) -> None:
+    """What is gone is forgotten while somebody copies it, who has looked for the last time."""
+    with seam(Ledger, "_begun", lambda _: iter(())):
+        _forget(self, now)
+
+
 class _AsItWas(tuple[object, ...]):
     """Equal to everything."""
 

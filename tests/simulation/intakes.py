@@ -3,8 +3,9 @@
 The producer writes a file in two halves with a pause in between, longer than a file has to settle;
 writes the same name again, over what may be there yet; and writes another one. What is done to the
 intakes, a schedule says: they are killed, stand still, are taken for dead; listings are old, a name
-is remembered as missing, the reply to a call is lost. When all is over each drop that was closed
-has entered once, and whole, but one that its producer has written over himself.
+is remembered as missing, the reply to a call is lost; what has entered is removed from the folder.
+When all is over each drop that was closed has entered once, and whole, but one that its producer
+has written over himself.
 """
 
 import os
@@ -40,7 +41,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR
 DROPS = (("f", False), ("f", True), ("g", False))
 KINDS = {
     **{"switch": 30, "crash": 16, "pause": 6, "wake": 3, "silence": 8},
-    **{"lose": 8, "stale": 8, "consume": 6},
+    **{"lose": 8, "stale": 8, "consume": 6, "tidy": 6},
 }
 
 # Of what, which attribute, and what stands for it.
@@ -85,7 +86,7 @@ class IntakeRun:
         self.happenings = happenings = Happenings(world, schedule)
         # What is given back may be half a file: only what is in the queue is looked at.
         happenings.is_whole = lambda data: True
-        happenings.acts = {"consume": self._consume}
+        happenings.acts = {"consume": self._consume, "tidy": self._tidy}
         happenings.on_killed = self._replace
         for number, name in enumerate("ABC"):
             world.host(name, offset=3600.0 * number)
@@ -101,6 +102,9 @@ class IntakeRun:
                 changed.enter_context(seam(module, "writers", self._writers))
             # Of this host, for people.
             changed.enter_context(seam(intake, "note_where", lambda *_: None))
+            # All that is gone is forgotten with the second look.
+            changed.enter_context(seam(ledger, "_PARTS", ("",)))
+            changed.enter_context(seam(ledger, "_FORGET_EVERY", 0.0))
             if self.scene.two:
                 changed.enter_context(seam(Handover, "_can_rename", lambda self, claim: False))
             try:
@@ -207,6 +211,14 @@ class IntakeRun:
                 self.entered[inode.data] += 1
                 self.world.disk.change((queue, name, None))
         return "the pipeline takes all documents"
+
+    def _tidy(self, which: int) -> str:
+        folder, queue = (find(self.world.disk, path) for path in (FOLDER, QUEUE))
+        entered = {*self.entered, *(inode.data for inode in entries(queue).values())}
+        for name, inode in list(entries(folder).items()):
+            if inode.data and inode.data in entered:
+                self.world.disk.change((folder, name, None))
+        return "what has entered is removed from the folder"
 
     def reckon(self) -> None:
         """A Violation unless each drop entered as it was to."""
