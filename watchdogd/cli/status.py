@@ -9,7 +9,7 @@ from queuedriver.cli.render import columns_of, paint_for, write_json
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.cli.screen import lines
-from watchdogd.operators.sentences import sentences_of
+from watchdogd.operators.sentences import as_json
 from watchdogd.operators.view import View, look
 
 _CODES = {"running": 0, "not running": 3, "unknown": 4}
@@ -59,4 +59,4 @@ def exit_code(view: View) -> int:
 
 def print_json(view: View, indent: int | None = 2) -> None:
     """Print one look for programs."""
-    write_json({**view.as_json(), "words": [one.text for one in sentences_of(view)]}, indent)
+    write_json(as_json(view), indent)

@@ -77,6 +77,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     documents: tuple[Member, ...]
 
     @property
+    def facts(self) -> dict[str, object]:
+        """Return what there is to say of it, for programs, and how many documents are in it."""
+        facts = {key: getattr(self, key) for key in ("id", "kind", "at", "who", "words")}
+        return {**facts, "total": len(self.documents)}
+
+    @property
     def queues(self) -> dict[str, list[Member]]:
         """Return the documents of each queue."""
         found: dict[str, list[Member]] = {}
@@ -102,10 +108,20 @@ class Outcome(msgspec.Struct, frozen=True):
         counts = enumerate(self.counts.items())
         return {fate: n for index, (fate, n) in counts if n or index < _ALWAYS}
 
+    def as_json(self, batch: Batch) -> dict[str, object]:
+        """Return what became of a batch for programs."""
+        fates = [{"queue": one.queue, "docid": one.docid, "fate": fate} for one, fate in self.fates]
+        return {**batch.facts, "counts": self.counts, "documents": fates}
+
     @property
     def words(self) -> str:
         """Return the counts in a line."""
         return ", ".join(f"{n:,} {fate}" for fate, n in self.told.items())
+
+
+def as_json(pipeline: str, batches: Iterable[Batch]) -> dict[str, object]:
+    """Return batches of a pipeline for programs."""
+    return {"pipeline": pipeline, "batches": [one.facts for one in batches]}
 
 
 # Form one

@@ -83,6 +83,11 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
             return f"grouped over the latest {self.read:,} of {self.total:,}"
         return f"grouped over all {self.total:,}"
 
+    def as_json(self) -> dict[str, object]:
+        """Return it for programs: how much of it there is, and the groups."""
+        facts = {"total": self.total, "read": self.read, "matching": len(self.cases)}
+        return {**facts, "groups": [msgspec.structs.asdict(one) for one in self.groups]}
+
     def of_group(self, key: str) -> tuple[Case, ...]:
         """Return the documents of one group."""
         return tuple(one for one in self.cases if one.key == key)

@@ -54,6 +54,11 @@ def sentences_of(view: View) -> Iterator[Sentence]:
         yield from (Sentence(f"{before}{note}", bad=False) for note in host.report.notes)
 
 
+def as_json(view: View) -> dict[str, object]:
+    """Return one look for programs, with all there is to say."""
+    return {**view.as_json(), "words": [one.text for one in sentences_of(view)]}
+
+
 def standing_line(host: SeenHost, now: float) -> str:
     """Return one line for each watchdog."""
     report = host.report

@@ -31,6 +31,8 @@ from watchdogd.stage_words import StageFacts
 if TYPE_CHECKING:
     from watchdogd.slurm.ledger import Facts
 
+# Seconds between two looks: at least this, and so long that looking takes a twentieth of the time.
+_EVERY, _SHARE = 1.0, 20
 # What of a watchdog's report is told of the watchdog itself.
 _OF_WATCHDOG = (
     *("host", "state", "pid", "started_at", "at", "trouble", "reload_error", "crash", "hopeless"),
@@ -145,6 +147,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             "unreadable": hosts.unreadable,
             "slurm": self.slurm,
         }
+
+
+def pause_after(took: float) -> float:
+    """Return the seconds until one looks again, after a look that took so long."""
+    return max(_EVERY, took * _SHARE)
 
 
 def look(chosen: Chosen, observer: Observer | None = None) -> View:

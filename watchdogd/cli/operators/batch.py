@@ -50,10 +50,7 @@ def batch(
     found = batches.read(root, id)
     outcome = batches.outcome(chosen.pipeline, found)
     if as_json:
-        fates = [
-            {"queue": one.queue, "docid": one.docid, "fate": fate} for one, fate in outcome.fates
-        ]
-        write_json({**_as_json(found), "counts": outcome.counts, "documents": fates})
+        write_json(outcome.as_json(found))
         return
     print(paint_for(sys.stdout).head(escape_name(f"{found.id}  {found.words}")))
     count = format_count(len(found.documents), "document")
@@ -63,7 +60,7 @@ def batch(
 
 def _list(chosen: Chosen, found: Sequence[Batch], as_json: bool) -> None:
     if as_json:
-        write_json({"pipeline": chosen.pipeline.name, "batches": [_as_json(one) for one in found]})
+        write_json(batches.as_json(chosen.pipeline.name, found))
         return
     rows = [
         (one.id, format_instant(one.at), escape_name(one.who), escape_name(one.words))
@@ -71,11 +68,6 @@ def _list(chosen: Chosen, found: Sequence[Batch], as_json: bool) -> None:
     ]
     for line in table(_COLUMNS, rows) if rows else ():
         print(line)
-
-
-def _as_json(found: Batch) -> dict[str, object]:
-    facts = {key: getattr(found, key) for key in ("id", "kind", "at", "who", "words")}
-    return {**facts, "total": len(found.documents)}
 
 
 def replay(

@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from queuedriver.cli.arguments import YES, confirm
 from queuedriver.cli.docids import by_glob, is_meant, matching, meant
 from queuedriver.cli.render import columns_of, escape_name, paint_for, write_json
@@ -81,9 +79,7 @@ def discarded(
     if group is not None:
         _list(chosen, found, as_json)
     elif as_json:
-        facts = {"total": found.total, "read": found.read, "matching": len(found.cases)}
-        groups = [msgspec.structs.asdict(one) for one in found.groups]
-        write_json({"pipeline": chosen.pipeline.name, **facts, "groups": groups})
+        write_json({"pipeline": chosen.pipeline.name, **found.as_json()})
     elif found.cases:
         now = time.time()
         rows = [screen.group_cells(one, now) for one in found.groups]

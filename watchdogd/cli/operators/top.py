@@ -33,11 +33,8 @@ from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import read_piece
 from watchdogd.operators.route import follow
 from watchdogd.operators.stacks import stacks_of
-from watchdogd.operators.view import look
+from watchdogd.operators.view import look, pause_after
 
-# Seconds between two looks: at least this, and so long that looking takes a twentieth of the time.
-_EVERY = 1.0
-_SHARE = 20
 # How the rates of stages went is read anew after so many seconds.
 _TRENDS_EVERY = 10.0
 # The alternate screen, without a cursor; and back.
@@ -59,7 +56,7 @@ def top(
     given = either(pipeline, option)
     terminal = sys.stdout.isatty() and sys.stdin and sys.stdin.isatty()
     if as_json or every is not None:
-        return _print(given, every or _EVERY, as_json)
+        return _print(given, every or 0.0, as_json)
     if not terminal or os.environ.get("TERM") == "dumb":
         return status(pipeline, option, as_json=False)
     with _screen() as keys:
@@ -77,7 +74,7 @@ def _print(given: str | None, every: float, as_json: bool) -> int:
         else:
             print("\n".join([*screen.lines(view, columns_of(sys.stdout), Paint()), ""]))
         sys.stdout.flush()
-        time.sleep(max(every, (time.monotonic() - began) * _SHARE))
+        time.sleep(max(every, pause_after(time.monotonic() - began)))
         # While somebody writes the file, it is as it was.
         with suppress(ConfigError):
             chosen = choose(given, hung_too=True)
@@ -156,7 +153,7 @@ class _Live:
             self._seen = self._seen._replace(trends=history.trends(self._seen.view))
             self._trends_at = began + _TRENDS_EVERY
         now = time.monotonic()
-        self._look_at = now + max(_EVERY, (now - began) * _SHARE)
+        self._look_at = now + pause_after(now - began)
 
     def _fill(self) -> None:
         """Look at what a place has besides the view: anew after a while, but not while somebody is
@@ -173,7 +170,7 @@ class _Live:
             detail = Detail((escape_name(explain(error)[0]),))
         self._seen = self._seen._replace(detail=detail)
         now = time.monotonic()
-        self._detail_at = now + max(_EVERY, (now - began) * _SHARE)
+        self._detail_at = now + pause_after(now - began)
 
     # Do
 

@@ -22,14 +22,14 @@ from queuedriver.format.units import (
     format_size,
     visible,
 )
-from watchdogd.operators import causes
+from watchdogd.operators import batches, causes
 from watchdogd.operators.batches import Batch, Outcome
 from watchdogd.operators.causes import Survey
 from watchdogd.operators.history import Moment, trend
 from watchdogd.operators.log_files import WINDOW, Piece
 from watchdogd.operators.meanings import MEANINGS
 from watchdogd.operators.route import Route as Way
-from watchdogd.operators.sentences import loudness, wanted_words
+from watchdogd.operators.sentences import as_json, loudness, wanted_words
 from watchdogd.operators.textfile import NOT_INSTALLED
 from watchdogd.operators.view import SeenDriver, SeenStage, View
 from watchdogd.operators.web.actions import action_of, very_many
@@ -141,7 +141,7 @@ def overview(visit: Visit, _: object) -> Page:
     more["trends"] = visit.seen.trends
     more["paused"] = visit.seen.view.controls.paused
     results = {one.queue: one for one in view.results}
-    return _page(visit, "overview.html", {**more, "results": results}, _status(visit))
+    return _page(visit, "overview.html", {**more, "results": results}, as_json(visit.seen.view))
 
 
 def _pipelines(visit: Visit) -> Page:
@@ -149,7 +149,7 @@ def _pipelines(visit: Visit) -> Page:
     views = {name: one.seen.view if one.seen else None for name, one in snapshots.items()}
     words = {name: _health(one, visit.now) for name, one in snapshots.items()}
     document = {
-        "pipelines": {name: view.as_json() if view else None for name, view in views.items()},
+        "pipelines": {name: as_json(view) if view else None for name, view in views.items()},
         "health": words,
     }
     return _page(visit, "pipelines.html", {"views": views, "words": words}, document, about=False)
@@ -257,7 +257,7 @@ def discarded(visit: Visit, found: Survey) -> Page:
     }
     known = sorted({one.cause for one in found.groups})[:_MOST_ROWS]
     more |= {"stages": visit.view.stages, "causes": known}
-    document = {"words": found.words, "groups": found.groups, "documents": cases}
+    document = {"pipeline": visit.name, **found.as_json(), "documents": cases}
     return _page(visit, "discarded.html", {**more, "count": len(cases)}, document)
 
 
@@ -268,7 +268,7 @@ def batches_question(visit: Visit) -> Question:
 
 def latest_batches(visit: Visit, found: list[Batch]) -> Page:
     """Show what was put back, the newest first."""
-    return _page(visit, "batches.html", {"batches": found}, {"batches": found})
+    return _page(visit, "batches.html", {"batches": found}, batches.as_json(visit.name, found))
 
 
 def batch_question(visit: Visit) -> Question:
@@ -279,7 +279,7 @@ def batch_question(visit: Visit) -> Question:
 def batch(visit: Visit, found: tuple[Batch, Outcome]) -> Page:
     """Show what became of documents that were put back together."""
     one, outcome = found
-    document = {"batch": one, "counts": outcome.counts, "fates": outcome.fates}
+    document = outcome.as_json(one)
     more = {"batch": one, "outcome": outcome, "fates": outcome.fates[:_MOST_ROWS]}
     return _page(visit, "batch.html", more, document)
 
@@ -502,12 +502,6 @@ def _bars(visit: Visit, snapshot: Snapshot, latest: View) -> Any:
         age = latest.at - host.report.at
         if age > _REPORT_OLD:
             yield f"The report of {host.report.host} is {format_duration(age)} old."
-
-
-def _status(visit: Visit) -> dict[str, object]:
-    """Return what `status --json` prints."""
-    words = [one.text for one in visit.seen.words]
-    return {**visit.seen.view.as_json(), "words": words}
 
 
 def _is_watched(visit: Visit) -> bool:

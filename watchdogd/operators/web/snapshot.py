@@ -17,11 +17,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
+from watchdogd.operators.view import pause_after
 from watchdogd.operators.web.page_inputs import OLD, Answer, Question, Snapshot
 
-# Seconds between two looks: at least this, and so long that looking takes a twentieth of the time.
-_EVERY = 1.0
-_SHARE = 20
 # How long one waits: for a look where none is known that may be believed, for a newer one, and for
 # any other answer.
 _FIRST, _NEWER, _PATIENCE = 3.0, 1.0, 3.0
@@ -63,7 +61,7 @@ class Looker:
         """Return what was seen last, newer than before where that comes within a moment."""
         with self._changed:
             seen = self.snapshot.seen
-            every = max(_EVERY, seen.took * _SHARE) if seen else _EVERY
+            every = pause_after(seen.took if seen else 0.0)
             now = time.monotonic()
             if not self._looking and now - self._looked_at >= every:
                 self._looking = self._send(Question(self.name, "look"))

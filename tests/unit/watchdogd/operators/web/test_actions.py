@@ -164,7 +164,7 @@ def test_group_is_tried_again_as_it_was_shown_and_what_comes_later_is_not(
     queue = Path(chosen.pipeline.path("values"))
     assert sorted(one.name for one in queue.glob("*.ready")) == [f"bad-{n}.ready" for n in range(3)]
     said = json.loads(answered(get(f"/batch.json?id={id}"), facts, chosen).body)
-    assert said["batch"]["who"] == "user 1000 (rose)"
+    assert (said["who"], said["total"]) == ("user 1000 (rose)", 3)
     assert said["counts"]["waiting"] == 3
     assert asked(chosen)[0][1].startswith("retry 3 documents: group ")
     listed = json.loads(answered(get("/batches.json"), facts, chosen).body)
