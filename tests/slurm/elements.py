@@ -161,6 +161,10 @@ class Elements:
         return [(node, host) for node, host in map(str.split, lines)]
 
     def results(self) -> dict[str, bytes]:
+        """Return what was published; beside it there may be what is being written."""
+        return {name: data for name, data in self._made().items() if names.parse(name) is None}
+
+    def _made(self) -> dict[str, bytes]:
         return contents(self.root / "queues" / RESULTS)
 
     def wait_until_begun(self, count: int) -> list[tuple[str, str]]:
@@ -217,7 +221,7 @@ class Elements:
 
     def check_all_came_out_once(self) -> None:
         """Assert that each document is there once, none was charged, and nobody is left."""
-        self.check_results()
+        assert self._made() == self._put, self.told()
         assert not self.states(), self.told()
         self.check_none_charged()
         self.check_nobody_left()

@@ -1,7 +1,8 @@
 """Slurm starts watchdogs, and takes them away in all its ways: each document comes out once, and
 none is charged for it.
 
-Each scene has a Slurm of its own, with two nodes.
+Each scene has a Slurm of its own, with two nodes. That one is down is declared: `test_cluster` has
+one that finds out.
 """
 
 from collections.abc import Iterator
@@ -22,11 +23,11 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_two_elements_take_500_documents_through_three_stages(
+def test_two_elements_take_200_documents_through_three_stages(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     yard = Elements(cluster, tmp_path / "yard", more=BY_THE_WORK)
-    yard.put(500, 0.02, 0, 0.02)
+    yard.put(200, 0.02, 0, 0.02)
     yard.command("start", "--nodes", "2", "--drain")
     until(lambda: yard.elements() == ["RUNNING"] * 2, "both run", PATIENCE)
     assert set(cluster.node_states().values()) == {"allocated"}
@@ -72,7 +73,7 @@ def test_element_that_is_requeued_amid_documents_charges_none(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     yard = Elements(cluster, tmp_path / "yard")
-    yard.put(300, 0.03, 0, 0.03)
+    yard.put(100, 0.1, 0, 0.05)
     job = yard.start("--drain")
     yard.wait_for_results(20)
     cluster.slurm("scontrol", "requeue", f"{job}_1")
@@ -87,7 +88,7 @@ def test_elements_that_are_cancelled_leave_all_documents_to_the_next(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     yard = Elements(cluster, tmp_path / "yard")
-    yard.put(200, 0.03, 0, 0.03)
+    yard.put(100, 0.1, 0, 0.05)
     first = yard.start()
     yard.wait_for_results(20)
     cluster.slurm("scancel", str(first))
@@ -142,11 +143,12 @@ def test_elements_whose_time_is_over_charge_none(cluster: Cluster, tmp_path: Pat
 
 def test_node_that_lost_power_costs_no_document(cluster: Cluster, tmp_path: Path) -> None:
     yard = Elements(cluster, tmp_path / "yard")
-    yard.put(300, 0.03, 0, 0.03)
+    yard.put(100, 0.1, 0, 0.05)
     job = yard.start("--drain")
     yard.wait_for_results(20)
     (node, _), _ = yard.wait_until_begun(2)
     cluster.kill_node(node)
+    cluster.declare_down(node)
     yard.wait_until_begun(3)
     # That it is gone for certain, only an operator knows; drivers wait for the end of its lease.
     yard.give_up_the_silent()
@@ -162,11 +164,12 @@ def test_what_a_node_without_power_had_is_taken_when_its_lease_is_over(
 ) -> None:
     """Three minutes, in which nobody says that it is gone."""
     yard = Elements(cluster, tmp_path / "yard")
-    yard.put(300, 0.03, 0, 0.03)
+    yard.put(100, 0.1, 0, 0.05)
     job = yard.start("--drain")
     yard.wait_for_results(20)
     (node, _), _ = yard.wait_until_begun(2)
     cluster.kill_node(node)
+    cluster.declare_down(node)
     yard.wait_until_begun(3)
     yard.wait_until_ended(PATIENCE + LEASE)
     cluster.start_node(node)
@@ -184,6 +187,7 @@ def test_element_that_slurm_starts_again_while_the_first_goes_on_takes_no_docume
     yard.put(40, 0.2)
     yard.wait_for_results(1)
     cluster.cut(node)
+    cluster.declare_down(node)
     _, (other, heir) = yard.wait_until_begun(2)
     assert (other != node, heir) == (True, f"{host}r1")
     zombie = cluster.processes(node)
@@ -204,11 +208,11 @@ def test_element_that_slurm_starts_again_while_the_first_goes_on_takes_no_docume
 
 def test_controller_that_is_away_and_back_is_not_missed(cluster: Cluster, tmp_path: Path) -> None:
     yard = Elements(cluster, tmp_path / "yard")
-    yard.put(300, 0.03, 0, 0.03)
+    yard.put(100, 0.1, 0, 0.05)
     job = yard.start("--drain")
     yard.wait_for_results(20)
     with cluster.controller_down():
-        yard.wait_for_results(300)
+        yard.wait_for_results(100)
     yard.wait_until_ended()
     assert yard.ended_as(job) == {"COMPLETED": 2}
     yard.check_all_came_out_once()

@@ -267,6 +267,11 @@ class Cluster:
         """Cut a node's power: Slurm's daemon, the steps and the jobs' processes are gone."""
         self._machines.pop(node).end()
 
+    def declare_down(self, node: str) -> None:
+        """Say that a node is down, as an operator may; Slurm finds out by itself within half a
+        minute."""
+        self.slurm("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
+
     def cut(self, node: str) -> None:
         """Pull a node's network plug; what runs there goes on, and has the shared files still."""
         self._machines[_HEAD].ip("link", "set", node, "nomaster")
