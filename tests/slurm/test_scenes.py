@@ -1,8 +1,7 @@
 """Slurm starts watchdogs, and takes them away in all its ways: each document comes out once, and
 none is charged for it.
 
-Each scene has a Slurm of its own, with two nodes. That one is down is declared: `test_cluster` has
-one that finds out.
+Each scene has a Slurm of its own, with two nodes.
 """
 
 from collections.abc import Iterator
@@ -187,7 +186,6 @@ def test_element_that_slurm_starts_again_while_the_first_goes_on_takes_no_docume
     yard.put(40, 0.2)
     yard.wait_for_results(1)
     cluster.cut(node)
-    cluster.declare_down(node)
     _, (other, heir) = yard.wait_until_begun(2)
     assert (other != node, heir) == (True, f"{host}r1")
     zombie = cluster.processes(node)
