@@ -113,13 +113,16 @@ def opened(
     """Open the home of a folder's intakes and register; say goodbye at the end."""
     with ExitStack() as at_end:
         with explained(folder.path, "a folder"):
-            where, name = (queue, INSIDE) if options.leaves else (folder, PRIVATE)
+            (where, name), other = (folder, PRIVATE), (queue, INSIDE)
+            if options.leaves:
+                (where, name), other = other, (where, name)
+            _check_other(*other, folder.path, options.after)
             home = at_end.enter_context(where.subdirectory(name, create=True))
             intakes = at_end.enter_context(home.subdirectory(_INTAKES, create=True))
         found = Home(home, intakes, Observer())
         if id is not None:
             await_silence([found.roster], id)
-        with ExitStack() as locks:
+        with ExitStack() as locks, explained(home.path, "a folder"):
             lock_start(home, locks)
             if not options.leaves:
                 _agree(home, folder, queue)
@@ -133,6 +136,23 @@ def opened(
         finally:
             with suppress(OSError):
                 beats.leave(word, "it was asked to")
+
+
+def _check_other(where: Directory, name: str, folder: str, after: str) -> None:
+    """Raise ConfigError where an intake lives that takes from the folder in the other way: neither
+    would know what the other has taken."""
+    intakes = where.look_into(os.path.join(name, _INTAKES))
+    if intakes is None:
+        return
+    with intakes:
+        roster = Roster(intakes, Observer())
+        roster.refresh()
+        for one in roster.alive:
+            if one.registration is not None and folder in one.registration.inputs:
+                raise ConfigError(
+                    f"intake {one.id!r} takes from {folder} with another --after than {after}; "
+                    "stop it first, or say the same"
+                )
 
 
 def _agree(home: Directory, folder: Directory, queue: Directory) -> None:

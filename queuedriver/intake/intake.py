@@ -200,10 +200,11 @@ class Intake:
             self._held = (folder, queue, home.directory)
             self._local = not is_network(filesystem_type(folder.path))
             is_tried = home.directory.status().st_dev == folder.status().st_dev
-            leases = is_tried and answer(home.directory)
+            with explained(home.directory.path, "a folder"):
+                leases = is_tried and answer(home.directory)
+                told = Told(queue=queue.path, options=options, leases=leases, local=self._local)
+                home.note(told)
             examiner = Examiner(options, leases=leases, local=self._local)
-            told = Told(queue=queue.path, options=options, leases=leases, local=self._local)
-            home.note(told)
             if options.leaves:
                 note_where(folder, queue)
             journal = journal_of(queue, home)

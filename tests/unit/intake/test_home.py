@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.errors import CannotUse, ConfigError
+from queuedriver.errors import CannotUse, ConfigError, FileSystemTrouble
 from queuedriver.format.records import Registration
 from queuedriver.intake.handover import Handover
 from queuedriver.intake.intake import Intake
@@ -74,6 +74,31 @@ def test_where_files_are_to_go_for_good_is_tried_before_any_is_taken(
     with pytest.raises(ConfigError, match="is on another file system than"):
         Intake(str(site.folder), str(site.queue), options, drain=True).run()
     assert site.left == ["a"]
+
+
+@pytest.mark.parametrize("lives", ["move", "leave"])
+def test_a_folder_is_taken_from_and_left_as_it_is_by_nobody_at_once(site: Site, lives: str) -> None:
+    site.intake("one", after=lives)
+    (registration,) = site.folder.parent.rglob("intakes/one.json")
+    said = msgspec.json.decode(registration.read_bytes(), type=Registration)
+    said = msgspec.structs.replace(said, inputs=(str(site.folder),))
+    registration.write_bytes(msgspec.json.encode(said))
+    after = "leave" if lives == "move" else "move"
+    options = IntakeOptions(settle=0.001, min_free=0, after=after)
+    with pytest.raises(ConfigError, match=f"'one' takes from .* with another --after than {after}"):
+        Intake(str(site.folder), str(site.queue), options, drain=True).run()
+
+
+@pytest.mark.parametrize("step", ["write_first", "write_aside", "open_new"])
+def test_a_disk_that_is_full_at_the_start_is_named(
+    site: Site, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Directory, step, full)
+    with pytest.raises(FileSystemTrouble, match=str(site.folder)):
+        Intake(str(site.folder), str(site.queue), IntakeOptions(min_free=0), drain=True).run()
 
 
 def test_a_lock_that_cannot_be_held_is_told_with_what_to_do(site: Site) -> None:
