@@ -181,7 +181,7 @@ class Hub(_Socket):
         max_message: int = MAX_MESSAGE,
     ) -> None:
         super().__init__(zmq.ROUTER, max_message, _HUB_ASKS_EVERY)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        _route_to_the_latest(self._socket)
         if identity:
             self._socket.setsockopt(zmq.IDENTITY, identity)
         self._door = None
@@ -191,8 +191,6 @@ class Hub(_Socket):
         self._refusals = Refusals()
         try:
             if keys is not None:
-                # Who comes back under its identity with its key is the same worker.
-                self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
                 self._door = Doorkeeper(self._context, keys)
                 self._aside.register(self._door.fd, select.EPOLLIN)
                 keys.serve(self._socket)
@@ -257,7 +255,7 @@ class Spoke(_Socket):
         self._retry_at = 0.0
         self._socket.setsockopt(zmq.IDENTITY, identity)
         if hub is not None:
-            self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            _route_to_the_latest(self._socket)
         # ZeroMQ connects again by itself, and what was on its way then is lost without a word.
         self._events = self._socket.get_monitor_socket(_OF_A_SPOKE)
         self._joined = False
@@ -399,6 +397,14 @@ class Spoke(_Socket):
 
 def _readable(socket: "zmq.Socket[bytes]") -> bool:
     return bool(int(socket.getsockopt(_EVENTS)) & _CAN_READ)
+
+
+def _route_to_the_latest(socket: "zmq.Socket[bytes]") -> None:
+    """Refuse what is for nobody; and have whoever comes under an identity that there is be the
+    peer of that name. Else, if its connection broke and is there again before the end of the old
+    one was noticed, as while this process was stopped, ZeroMQ never reads from the new one."""
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
 
 
 def _know_ipv6(socket: "zmq.Socket[bytes]", endpoint: str) -> None:
