@@ -24,7 +24,7 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
 from queuedriver.doors.breakers import Breakers
 from queuedriver.doors.conversation import PATIENCE, Conversation
-from queuedriver.doors.exchange import Exchange
+from queuedriver.doors.exchange import DEAF_AFTER, Exchange
 from queuedriver.doors.service_queue import Head
 from queuedriver.doors.settings import AnyBroker
 from queuedriver.doors.transports.base import Listening, Transport
@@ -214,7 +214,7 @@ class BrokerLoop(Loop):
         super().__init__(found, limits, tally, options)
         self._level = level
         self.exchange = exchange
-        self.talk = Conversation(exchange, transport, self._act, tell, level)
+        self.talk = Conversation(exchange, transport, self._act, tell, level, DEAF_AFTER)
         # Services do not stop one another.
         told = options.trip_after, self.clock, self._look_soon
         self.breaker = Breakers(self.queues, *told, tally)

@@ -18,12 +18,14 @@ an answer and the next document wake their worker once.
 """
 
 import functools
+import math
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from queuedriver.doors.exchange import HEARS_OUT
 from queuedriver.doors.transports.base import Arrival, Joined, Message, Refused, Transport
 from queuedriver.doors.words import Close, Effect, Effects, Say, Send, Session, soonest
 from queuedriver.errors import RemoteProtocolError
@@ -42,12 +44,17 @@ class Conversation(msgspec.Struct, eq=False):
     _act: Callable[[Effect], None]
     _say: Callable[[str], None]
     _level: int = 0
+    # After so many seconds without a turn peers are heard out before the session judges them.
+    deaf_after: float = math.inf
     fds: list[int] = []
     # What waits for `flush`, by peer; None: nothing has to wait.
     _held: dict[bytes, list[tuple[bytes, ...]]] | None = None
     # Since when nobody has been at the other end; whether that was said.
     _missed_at: float | None = None
     _complained: bool = False
+    # The time of day of the last turn, and before when the session is not told the time.
+    _turned_at: float = math.inf
+    _tick_from: float = 0.0
 
     def __post_init__(self) -> None:
         self.fds = self.transport.fds()
@@ -55,6 +62,10 @@ class Conversation(msgspec.Struct, eq=False):
     def turn(self, now: float, wall: float) -> None:
         """Hear what has come, and do what time has brought."""
         session, transport = self.session, self.transport
+        if (passed := wall - self._turned_at) > self.deaf_after:
+            self._tick_from = now + HEARS_OUT
+            session.was_deaf(passed, now)
+        self._turned_at = wall
         for arrival in transport.arrivals():
             try:
                 if type(arrival) is Message:
@@ -67,7 +78,7 @@ class Conversation(msgspec.Struct, eq=False):
                 self._refuse(arrival.peer, error)
             if self.transport is not transport:
                 return
-        if (at := session.next_tick_at()) is not None and at <= now:
+        if (at := session.next_tick_at()) is not None and at <= now >= self._tick_from:
             self.carry_out(session.tick(now, wall), now)
         if (at := self.transport.next_tick_at()) is not None and at <= now:
             self.transport.tick(now)
@@ -79,7 +90,10 @@ class Conversation(msgspec.Struct, eq=False):
         complain_at = None
         if self.transport.missing() and not self._complained:
             complain_at = 0.0 if self._missed_at is None else self._missed_at + PATIENCE
-        return soonest(self.session.next_tick_at(), self.transport.next_tick_at(), complain_at)
+        tick_at = self.session.next_tick_at()
+        if tick_at is not None:
+            tick_at = max(tick_at, self._tick_from)
+        return soonest(tick_at, self.transport.next_tick_at(), complain_at)
 
     def carry_out(self, effects: Effects, now: float) -> None:
         """Send and say what is to be sent and said; hand the rest over."""

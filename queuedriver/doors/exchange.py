@@ -15,6 +15,7 @@ A protocol's broker is a subclass. It supplies these, and nothing else:
     one_process    whether all that a worker has is in one process, which any of it may end
     hear           what a message does: step the table, then `offer`, `settle`, `lose`, `keep_only`
     frames_of      how a work is said; steps the table. RemoteProtocolError: it cannot be
+    was_deaf       that what is heard now may be old
     probe          how a busy worker is asked once a second whether it is there
     farewell       how a worker is sent away; None: there is no word for it
     forget         that a worker is listed no more, and why: step the table, drop its own books
@@ -57,6 +58,10 @@ ENDS = {
 ANY = frozenset({""})
 # How often it is looked who is silent, overdue or unreachable, in seconds.
 LOOK_EVERY = 1.0
+# After so many seconds in which a broker with workers heard nobody, as it was stopped, or a disk
+# kept it, peers are heard out for so many before any is silent or overdue: what they said is on its
+# way, or comes when they have connected anew.
+DEAF_AFTER, HEARS_OUT = 5.0, 6.0
 # Entries of workers that have left that a queue may hold besides as many as there are workers.
 _STALE = 64
 
@@ -133,6 +138,9 @@ class Exchange(Generic[W]):
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         """Take in one message; of a stream, one chunk of bytes. `wall` is the time of day."""
         raise NotImplementedError
+
+    def was_deaf(self, seconds: float, now: float) -> None:
+        """Take note that what is heard for `HEARS_OUT` from now on may be so old."""
 
     def frames_of(self, worker: W, work: Work) -> tuple[bytes, ...]:
         """Return how a work is said to a worker."""

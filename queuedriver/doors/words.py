@@ -212,6 +212,10 @@ class Session(Protocol):
         """Take note of a peer that cannot be reached any more."""
         return []
 
+    def was_deaf(self, seconds: float, now: float) -> None:
+        """Take note that nothing was heard for so long, by our own fault."""
+        return
+
     def tick(self, now: float, wall: float) -> Effects:
         """Do what time has brought."""
         return []

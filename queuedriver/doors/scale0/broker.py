@@ -166,6 +166,8 @@ class Broker(Exchange[Worker]):
         self._next_of_group = 0
         # What the wall clock is ahead of `now`, and the latter at the last deal.
         self._wall_ahead = self._now = 0.0
+        # How old what is heard may be, in seconds, and until when.
+        self._oldest, self._old_until = 0.0, 0.0
 
     # What peers say
 
@@ -283,7 +285,9 @@ class Broker(Exchange[Worker]):
         if worker.state == UNKNOWN:
             self._step(worker, command)
             return [_negotiate(worker, f"no CHECKCONFIG came before this {command}")]
-        if options.time is not None and abs(ahead := options.time - self._wall()) > _CLOCK_LIMIT:
+        off = options.time is not None and abs(ahead := options.time - self._wall()) > _CLOCK_LIMIT
+        oldest = self._oldest if self._now < self._old_until else 0.0
+        if off and not -(_CLOCK_LIMIT + oldest) <= ahead <= 0:
             error = _error(wire.CLOCK, f"its clock is {ahead:+.0f} s off; set it")
             return self._disconnect(worker, message, "other time", error)
         warned, worker.warned = worker.warned, False
@@ -365,6 +369,15 @@ class Broker(Exchange[Worker]):
             return None
         return Answer(peer, _refusal(request, code, why))
 
+    # Time
+
+    def was_deaf(self, seconds: float, now: float) -> None:
+        self._oldest, self._old_until = seconds, now + exchange.HEARS_OUT
+
+    def _wall(self) -> float:
+        """Return the time of day."""
+        return self._now + self._wall_ahead
+
     # What the exchange asks
 
     def deal(self, worker: Worker, work: Work, now: float) -> Send | End:
@@ -402,10 +415,6 @@ class Broker(Exchange[Worker]):
     def forget(self, worker: Worker, why: str) -> None:
         if why in exchange.ENDS:
             worker.state = BROKER.own_step(worker.state, *exchange.ENDS[why])
-
-    def _wall(self) -> float:
-        """Return the time of day."""
-        return self._now + self._wall_ahead
 
 
 def _how(work: Work, message: Message) -> How:

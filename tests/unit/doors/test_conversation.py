@@ -1,9 +1,11 @@
 """The loop that workers, clients and consoles have in common: what is heard, said and missed."""
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 
 from queuedriver.doors.conversation import PATIENCE, Conversation, sleep
+from queuedriver.doors.exchange import HEARS_OUT
 from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message
 from queuedriver.doors.words import (
     Close,
@@ -86,6 +88,9 @@ class Script(Session):
     def gone(self, peer: bytes, now: float) -> Effects:
         return self._next(f"{peer.decode()} is gone")
 
+    def was_deaf(self, seconds: float, now: float) -> None:
+        self.heard.append(("deaf", seconds))
+
     def tick(self, now: float, wall: float) -> Effects:
         self.tick_at = None
         return self._next("tick")
@@ -95,17 +100,16 @@ class Script(Session):
 
 
 class Scene:
-    def __init__(self, level: int = 0) -> None:
+    def __init__(self, level: int = 0, deaf_after: float = math.inf) -> None:
         self.session, self.wires = Script(), Wires()
         self.done: list[Effect] = []
         self.said: list[str] = []
-        self.talk = Conversation(
-            self.session, self.wires, self.done.append, self.said.append, level
-        )
+        told = self.done.append, self.said.append, level
+        self.talk = Conversation(self.session, self.wires, *told, deaf_after=deaf_after)
 
     def hears(self, *came: Arrival, now: float = 0.0) -> None:
         self.wires.came += came
-        self.talk.turn(now, 0.0)
+        self.talk.turn(now, now)
 
 
 def a_message(*frames: bytes, peer: bytes = b"") -> Message:
@@ -162,6 +166,25 @@ def test_session_and_transport_are_told_the_time_when_it_is_due() -> None:
     scene.hears(now=5.0)
     assert (scene.session.heard, scene.wires.ticked_at) == (["tick"], [5.0])
     assert scene.talk.next_turn_at() is None
+
+
+def test_who_was_deaf_for_a_while_hears_all_out_before_anybody_is_overdue_or_silent() -> None:
+    scene = Scene(deaf_after=5.0)
+    scene.session.tick_at = 1.0
+    scene.hears(now=0.0)
+    scene.hears(a_message(b"result", peer=b"w"), now=60.0)
+    assert scene.session.heard == [("deaf", 60.0), (b"w", [b"result"])]
+    scene.session.heard.clear()
+    assert scene.talk.next_turn_at() == 60.0 + HEARS_OUT
+    # What was on its way needs a moment.
+    scene.hears(a_message(b"late", peer=b"v"), now=60.5)
+    assert scene.session.heard == [(b"v", [b"late"])]
+    for now in (62.0, 65.0, 60.0 + HEARS_OUT):
+        scene.hears(now=now)
+    assert scene.session.heard[1:] == ["tick"]
+    scene.session.tick_at = 67.5
+    scene.hears(now=68.0)
+    assert scene.session.heard[2:] == ["tick"]
 
 
 def test_peer_that_cannot_be_sent_to_is_gone() -> None:

@@ -355,6 +355,26 @@ def test_clock_within_the_limit_changes_nothing(off: float) -> None:
     assert commands(tell(broker, "w", "PING", time=WALL + off)) == ["PONG"]
 
 
+def test_worker_whose_words_waited_while_its_broker_was_stopped_has_no_wrong_clock() -> None:
+    broker = a_broker("w")
+    tell(broker, "w", "READY", time=WALL, services=["ocr"])
+    broker.was_deaf(60.0, 61.0)
+    # What it said meanwhile.
+    assert commands(tell(broker, "w", "PING", 61.0, time=WALL + 5)) == ["PONG"]
+    assert commands(tell(broker, "w", "PING", 61.2, time=WALL + 10)) == ["PONG"]
+    # Nothing comes out of the future.
+    assert code(tell(broker, "w", "PING", 62.0, time=WALL + 93)) == 409
+
+
+@pytest.mark.parametrize(("now", "off"), [(62.0, -91.0), (68.0, -41.0)])
+def test_worker_whose_clock_is_wrong_is_told_so_though_its_broker_was_stopped(
+    now: float, off: float
+) -> None:
+    broker = a_broker("w")
+    broker.was_deaf(60.0, 61.0)
+    assert code(tell(broker, "w", "PING", now, time=WALL + now + off)) == 409
+
+
 def test_clock_decides_neither_liveness_nor_order() -> None:
     """The broker's wall clock jumps by a day: who is listed, and in which order, stays."""
     broker = a_broker("a", "b")
