@@ -27,6 +27,8 @@ from watchdogd.operators.web import actions
 from watchdogd.operators.web.page_inputs import Answer, Past, Question, Seen
 
 _DAY = 86_400.0
+# So many are shown, the newest.
+_MOST_EVENTS, _MOST_BATCHES = 500, 50
 
 
 def run(fd: int, choose: Callable[[], Chosen]) -> None:
@@ -69,8 +71,8 @@ def _look(chosen: Chosen, observer: Observer) -> Seen:
     return Seen(view, words, standings, trends, time.monotonic() - began_at)
 
 
-def _events(chosen: Chosen, most: int, since: str) -> list[Event]:
-    return recent_events(chosen, most, actions.began(since))
+def _events(chosen: Chosen, since: str) -> list[Event]:
+    return recent_events(chosen, _MOST_EVENTS, actions.began(since))
 
 
 def _batch(chosen: Chosen, id: str) -> tuple[Batch, Outcome]:
@@ -78,8 +80,8 @@ def _batch(chosen: Chosen, id: str) -> tuple[Batch, Outcome]:
     return batch, batches.outcome(chosen.pipeline, batch)
 
 
-def _batches(chosen: Chosen, most: int) -> list[Batch]:
-    return list(batches.latest(chosen.pipeline.root, most))
+def _batches(chosen: Chosen) -> list[Batch]:
+    return list(batches.latest(chosen.pipeline.root, _MOST_BATCHES))
 
 
 def _history(chosen: Chosen, stage: str) -> Past:

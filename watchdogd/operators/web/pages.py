@@ -43,7 +43,6 @@ _MOST_SHOWN = 64 << 10
 _REPORT_OLD = 30.0
 # So many rows are shown of what may be thousands.
 _MOST_ROWS = 500
-_MOST_BATCHES = 50
 # Of more documents than so many their number is to be typed.
 _MANY = 100
 _DAY = 86_400.0
@@ -95,8 +94,10 @@ class Visit(NamedTuple):
         """Return the view that numbers are taken from."""
         return self.snapshot.full or self.seen.view
 
-    def question(self, kind: str, **words: object) -> Question:
-        """Return what to ask of the process that looks at this pipeline."""
+    def question(self, kind: str, *asked: str, **words: object) -> Question:
+        """Return what to ask of the process that looks at this pipeline: with words of the address,
+        and others."""
+        words |= {key: self.words.get(key, "") for key in asked}
         return Question(self.name, kind, tuple(words.items()))
 
 
@@ -233,12 +234,6 @@ def document(visit: Visit, found: Way) -> Page:
     return _page(visit, "doc.html", {"found": found}, found.as_json(visit.name))
 
 
-def discarded_question(visit: Visit) -> Question:
-    """Ask for what was discarded."""
-    words = {key: visit.words.get(key, "") for key in ("stage", "cause", "text", "since")}
-    return visit.question("survey", **words)
-
-
 def discarded(visit: Visit, found: Survey) -> Page:
     """Show what was discarded, in groups of what failed of one thing; or one group."""
     key = visit.words.get("group", "")
@@ -261,19 +256,9 @@ def discarded(visit: Visit, found: Survey) -> Page:
     return _page(visit, "discarded.html", {**more, "count": len(cases)}, document)
 
 
-def batches_question(visit: Visit) -> Question:
-    """Ask for the latest batches."""
-    return visit.question("batches", most=_MOST_BATCHES)
-
-
 def latest_batches(visit: Visit, found: list[Batch]) -> Page:
     """Show what was put back, the newest first."""
     return _page(visit, "batches.html", {"batches": found}, batches.as_json(visit.name, found))
-
-
-def batch_question(visit: Visit) -> Question:
-    """Ask what became of a batch."""
-    return visit.question("batch", id=visit.words.get("id", ""))
 
 
 def batch(visit: Visit, found: tuple[Batch, Outcome]) -> Page:
@@ -317,13 +302,6 @@ def done(visit: Visit, _: object) -> Page:
     return Page("", {}, {}, to=_address(visit, to[0], **to[1]))
 
 
-def prepare_question(visit: Visit) -> Question:
-    """Ask which documents would be tried again."""
-    asked = ("stage", "cause", "text", "since", "group", "docid")
-    words = {key: visit.words.get(key, "") for key in asked}
-    return visit.question("prepare", who=visit.peer, **words)
-
-
 def ask_retry(visit: Visit, found: Batch) -> Page:
     """Show which documents would be tried again, and ask back; of many their number, too."""
     page = _page(visit, "retry.html", {"batch": found, "asks": _asks(found), "wrong": False}, {})
@@ -358,11 +336,6 @@ def put_back(visit: Visit, id: str | None) -> Page:
     return Page("", {}, {}, to=_address(visit, "/batch", id=id))
 
 
-def events_question(visit: Visit) -> Question:
-    """Ask for what happened last."""
-    return visit.question("events", most=_MOST_ROWS, since=visit.words.get("since", ""))
-
-
 def events(visit: Visit, found: Any) -> Page:
     """Show what happened last, the newest first."""
     more = {"since": visit.words.get("since", ""), "times": _TIMES}
@@ -372,11 +345,6 @@ def events(visit: Visit, found: Any) -> Page:
 def states(visit: Visit, _: object) -> Page:
     """Say what the word for each state means."""
     return _page(visit, "states.html", {"meanings": MEANINGS}, {"meanings": MEANINGS}, about=False)
-
-
-def metrics_question(visit: Visit) -> Question:
-    """Ask since when documents wait: the rest is of the last look."""
-    return visit.question("oldest")
 
 
 def metrics(visit: Visit, oldest: Mapping[str, float]) -> Page:

@@ -108,6 +108,7 @@ _ACT = {
     "number": _drivers,
 }
 _ASKED = {**_OF, **dict.fromkeys(("stage", "cause", "text", "group"), _text), "since": _time}
+_TRIED = {**_ASKED, "docid": _text}
 ROUTES: Mapping[str, Route] = {
     "/": Route(pages.overview, _OF),
     "/stage": Route(pages.stage, {**_OF, "name": _text}, pages.stage_question, optional=True),
@@ -121,14 +122,17 @@ ROUTES: Mapping[str, Route] = {
     "/discarded": Route(
         pages.discarded,
         _ASKED,
-        pages.discarded_question,
+        lambda visit: visit.question("survey", "stage", "cause", "text", "since"),
     ),
-    "/batches": Route(pages.latest_batches, _OF, pages.batches_question),
-    "/batch": Route(pages.batch, {**_OF, "id": _text}, pages.batch_question),
+    "/batches": Route(pages.latest_batches, _OF, lambda visit: visit.question("batches")),
+    "/batch": Route(pages.batch, {**_OF, "id": _text}, lambda visit: visit.question("batch", "id")),
     "/ask": Route(pages.ask, _ACT, method="POST"),
     "/do": Route(pages.done, _ACT, pages.do_question, method="POST"),
     "/retry": Route(
-        pages.ask_retry, {**_ASKED, "docid": _text}, pages.prepare_question, method="POST"
+        pages.ask_retry,
+        _TRIED,
+        lambda visit: visit.question("prepare", *_TRIED.keys() - _OF.keys(), who=visit.peer),
+        method="POST",
     ),
     "/put-back": Route(
         pages.put_back,
@@ -142,9 +146,11 @@ ROUTES: Mapping[str, Route] = {
         pages.stacks_question,
         method="POST",
     ),
-    "/events": Route(pages.events, {**_OF, "since": _time}, pages.events_question),
+    "/events": Route(
+        pages.events, {**_OF, "since": _time}, lambda visit: visit.question("events", "since")
+    ),
     "/states": Route(pages.states, _OF),
-    "/metrics": Route(pages.metrics, _OF, pages.metrics_question),
+    "/metrics": Route(pages.metrics, _OF, lambda visit: visit.question("oldest")),
     "/health": Route(pages.health, _OF),
 }
 # Where each is for programs, and what it is then.
