@@ -142,6 +142,16 @@ def test_from_the_pipeline_to_a_document_and_back(file: Path) -> None:
     assert terminal.raw.startswith(b"\x1b[?1049h\x1b[?25l")
 
 
+def test_file_that_is_away_while_another_is_put_in_its_place_ends_nothing(tmp_path: Path) -> None:
+    file = make(tmp_path)
+    with at_terminal(file) as terminal:
+        terminal.until(r"^> values ")
+        aside = file.rename(file.with_suffix(".aside"))
+        submit(file.parent / "queues/parse", "late")
+        terminal.until(r"^  out  +1 ")
+        aside.rename(file)
+
+
 def test_another_size_is_drawn_at_once_and_nothing_is_wrapped(file: Path) -> None:
     with at_terminal(file) as terminal:
         terminal.until(r"^> values ")

@@ -30,7 +30,7 @@ def choose(given: str | None, *, hung_too: bool = False) -> Chosen:
     known, here = _known_here(given)
     if _hangs(given, here):
         if not hung_too:
-            raise _no_answer(known)
+            raise no_answer(known)
         pipeline = _completed(None, here.seen[0].report.root, here)
         return Chosen(pipeline, here, known, option, hung=True)
     file = pipeline_file(given)
@@ -61,7 +61,7 @@ def answering_file(given: str | None) -> str:
     root, does not answer, as far as a watchdog of this host has told where that is."""
     known, here = _known_here(given)
     if _hangs(given, here):
-        raise _no_answer(known)
+        raise no_answer(known)
     return pipeline_file(given)
 
 
@@ -73,7 +73,8 @@ def _hangs(given: str | None, here: Hosts) -> bool:
     return not answers(lambda: _touch(given, here))
 
 
-def _no_answer(file: str) -> FileSystemTrouble:
+def no_answer(file: str) -> FileSystemTrouble:
+    """Return the error of whatever needs what does not answer."""
     return FileSystemTrouble(f"{file}, or what is below its root, does not answer")
 
 

@@ -26,7 +26,7 @@ from watchdogd.cli import screen, trace
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
 from watchdogd.cli.operators.navigation import Place, State, Wish, arrange, keys_of, press
 from watchdogd.cli.operators.panes import Detail, Seen, lines, rows_of, scaled_to, unseen
-from watchdogd.cli.pipeline_argument import choose, stage_named
+from watchdogd.cli.pipeline_argument import choose, no_answer, stage_named
 from watchdogd.cli.status import exit_code, print_json, status
 from watchdogd.operators import actions, batches, discards, history
 from watchdogd.operators.hosts import Chosen
@@ -75,7 +75,7 @@ def _print(given: str | None, every: float, as_json: bool) -> int:
             print("\n".join([*screen.lines(view, columns_of(sys.stdout), Paint()), ""]))
         sys.stdout.flush()
         time.sleep(max(every, pause_after(time.monotonic() - began)))
-        # While somebody writes the file, it is as it was.
+        # While somebody writes the file, or puts another in its place, it is as it was.
         with suppress(ConfigError):
             chosen = choose(given, hung_too=True)
 
@@ -218,7 +218,9 @@ def _size() -> os.terminal_size:
 
 
 def _detail(chosen: Chosen, place: Place, stacks: tuple[str, ...]) -> Detail:
-    """Look at what a place has besides the view."""
+    """Look at what a place has besides the view. A log is on this host, or is not read."""
+    if chosen.hung and place.kind not in ("pipeline", "stage", "driver"):
+        raise no_answer(chosen.given)
     if place.kind == "trace":
         return Detail(tuple(trace.lines(follow(chosen, place.name), Paint())))
     if place.kind == "driver":
@@ -244,6 +246,8 @@ def _log(chosen: Chosen, host: str, driver: str) -> list[str]:
 
 def _done(chosen: Chosen, seen: Seen, wish: Wish) -> str:
     """Do something, and return what is to be said of it."""
+    if chosen.hung:
+        raise no_answer(chosen.given)
     who = actions.operator()
     stage = stage_named(chosen, wish.stage) if wish.stage else None
     stages = [stage] if stage else []

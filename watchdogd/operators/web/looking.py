@@ -27,6 +27,8 @@ from watchdogd.operators.web import actions
 from watchdogd.operators.web.page_inputs import Answer, Past, Question, Seen
 
 _DAY = 86_400.0
+# What needs nothing of the root: logs are on this host then, or are not read.
+_WHILE_HUNG = ("oldest", "piece", "stacks")
 # So many are shown, the newest.
 _MOST_EVENTS, _MOST_BATCHES = 500, 50
 
@@ -53,7 +55,7 @@ def answer(question: Question, choose: Callable[[], Chosen], observer: Observer)
         chosen = choose()
         if question.kind == "look":
             return Answer(_look(chosen, observer))
-        if chosen.hung and question.kind != "oldest":
+        if chosen.hung and question.kind not in _WHILE_HUNG:
             return Answer(error="the file system does not answer", status=503)
         return Answer(_ANSWERS[question.kind](chosen, **dict(question.words)))
     except (NotFound, FileNotFoundError) as error:

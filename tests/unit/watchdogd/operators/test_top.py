@@ -12,10 +12,12 @@ import pytest
 
 from queuedriver.claims.outcomes import cause_key
 from queuedriver.cli.render import Paint, width
+from queuedriver.errors import FileSystemTrouble
 from queuedriver.format.records import Failure
 from tests.cli.pipelines import make_with_intake, report
 from watchdogd.cli import screen
-from watchdogd.cli.operators.navigation import SETTLED, State, Wish, arrange, keys_of, press
+from watchdogd.cli.operators import top as live
+from watchdogd.cli.operators.navigation import SETTLED, Place, State, Wish, arrange, keys_of, press
 from watchdogd.cli.operators.panes import Detail, Seen, lines, rows_of, unseen
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.helper_messages import Controls
@@ -171,6 +173,17 @@ def test_drivers_of_a_stage_in_80_columns() -> None:
         "  parse-3  busy           12 s  scan-parse-3.pdf   881       3",
         "",
     ]
+
+
+def test_nothing_is_read_or_done_below_a_root_that_does_not_answer(tmp_path: Path) -> None:
+    chosen = choose(str(make_with_intake(tmp_path)))._replace(hung=True)
+    for kind in ("trace", "causes", "documents"):
+        with pytest.raises(FileSystemTrouble, match="does not answer"):
+            live._detail(chosen, Place(kind, "a", "parse"), ())
+    assert "has no log" in live._detail(chosen, Place("driver", "parse-1@rose"), ()).text[0]
+    with pytest.raises(FileSystemTrouble, match="does not answer"):
+        live._done(chosen, Seen(look(chosen)), Wish("pause", "parse"))
+    assert not list(tmp_path.rglob("PAUSE"))
 
 
 def test_one_driver_with_the_end_of_its_log_and_what_was_before() -> None:
