@@ -16,7 +16,8 @@ operate     retry, discard, pause, resume, quit, close, reopen, recover
 check       names every broken rule of a queue, and repairs
 settings    what a struct of settings is as a command line, and what it makes of one
 broker, worker, client
-            the front doors, each with a command for each protocol
+            the front doors, each with a command for each protocol; `stderr_thread` writes what a
+            broker, a worker or a watchdog tells
 fuq         jobs of many tasks: submit, status, hold, release, cancel, stop
 keys        makes keys for the front doors
 """

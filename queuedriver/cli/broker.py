@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from queuedriver.cli import program, say
+from queuedriver.cli import program
 from queuedriver.cli.arguments import QUIET
 from queuedriver.cli.render import escape_name
 from queuedriver.cli.run import summary
 from queuedriver.cli.settings import exits, rows_of, settings_of
+from queuedriver.cli.stderr_thread import StderrThread
 from queuedriver.doors.fuq import settings as of_fuq
 from queuedriver.doors.pingpong import settings as of_pingpong
 from queuedriver.doors.roundrobin import settings as of_roundrobin
@@ -69,12 +70,14 @@ def _deal(settings: AnyBroker, quiet: bool) -> int:
     def listening(endpoints: Sequence[str]) -> None:
         if not quiet:
             queues = ", ".join(escape_name(str(one.input)) for one in settings.services)
-            say(f"{settings.protocol} over {queues} at {' '.join(endpoints)}; Ctrl-C to leave")
+            where = f"{queues} at {' '.join(endpoints)}"
+            stderr.say(f"{settings.protocol} over {where}; Ctrl-C to leave")
 
-    broker = Broker(settings, say, listening)
-    left = broker.run(last=program.ends_process)
-    for words in broker.unnoted:
-        say(words)
-    if not quiet:
-        say(summary(left))
+    with StderrThread() as stderr:
+        broker = Broker(settings, stderr.say, listening)
+        left = broker.run(last=program.ends_process)
+        for words in broker.unnoted:
+            stderr.say(words)
+        if not quiet:
+            stderr.say(summary(left))
     return left.exit_code

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from queuedriver.cli import program, say
+from queuedriver.cli import program
 from queuedriver.cli.arguments import CALL, COMMAND, QUIET, SERVER
 from queuedriver.cli.run import processor_of
 from queuedriver.cli.settings import exits, rows_of, settings_of
+from queuedriver.cli.stderr_thread import StderrThread
 from queuedriver.doors.fuq import settings as of_fuq
 from queuedriver.doors.pingpong import settings as of_pingpong
 from queuedriver.doors.roundrobin import settings as of_roundrobin
@@ -49,9 +50,12 @@ def _of(settings: type[ZmqWorker], *codes: int, words: str = "") -> Callable[...
         from queuedriver.doors.worker import work
 
         processor, asked = processor_of(call, command, server), asked.placed()
-        if not quiet:
-            say(f"{processor.name} for {asked.protocol} at {asked.where}; Ctrl-C to leave")
-        return _left(work(asked, processor, say, last=program.ends_process), quiet)
+        with StderrThread() as stderr:
+            if not quiet:
+                where = f"{asked.protocol} at {asked.where}"
+                stderr.say(f"{processor.name} for {where}; Ctrl-C to leave")
+            leave = work(asked, processor, stderr.say, last=program.ends_process)
+            return _left(leave, stderr, quiet)
 
     return process
 
@@ -67,13 +71,15 @@ def fuq(quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_fuq.WorkerSettin
     from queuedriver.doors.fuq.life import run_worker
 
     settings = settings_of(of_fuq.WorkerSettings, told)
-    if not quiet:
-        programs = ", ".join(one.partition("=")[0] for one in settings.allow)
-        say(f"{programs} for fuq at {settings.broker}; Ctrl-C to leave")
-    return _left(run_worker(settings, say, last=program.ends_process), quiet)
+    with StderrThread() as stderr:
+        if not quiet:
+            programs = ", ".join(one.partition("=")[0] for one in settings.allow)
+            stderr.say(f"{programs} for fuq at {settings.broker}; Ctrl-C to leave")
+        leave = run_worker(settings, stderr.say, last=program.ends_process)
+        return _left(leave, stderr, quiet)
 
 
-def _left(leave: Leave, quiet: bool) -> int:
+def _left(leave: Leave, stderr: StderrThread, quiet: bool) -> int:
     if not quiet:
-        say(leave.why)
+        stderr.say(leave.why)
     return leave.exit_code

@@ -1,8 +1,11 @@
 """`broker`, `worker` and `keys` as they are typed: what is refused, how, and with which code."""
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from queuedriver.cli import COMMANDS
 from tests.cli.processes import ENVIRON
 from tests.cli.queues import call, listed, submit
+from tests.waiting import PATIENCE, until
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -219,3 +223,32 @@ def test_without_zeromq_one_is_told_what_to_install(place: Path) -> None:
         assert ran.returncode == 78, ran.stderr
         assert b"pip install" in ran.stderr
     assert os.listdir(place / "in") == []
+
+
+@pytest.mark.parametrize("words", [BROKER, WORKER])
+def test_terminal_that_stands_still_keeps_neither_broker_nor_worker(words: Sequence[str]) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"-")
+    os.set_blocking(writing, True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "queuedriver", *words], stderr=writing, env=ENVIRON
+    )
+    try:
+        until(lambda: hears_term(process.pid))
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+        os.close(writing)
+
+
+def hears_term(pid: int) -> bool:
+    """Whether a process does something else at SIGTERM than to end."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)

@@ -6,8 +6,8 @@ import time
 
 from queuedriver.cli.program import line_of
 from queuedriver.cli.render import drawn_anew
+from queuedriver.cli.stderr_thread import StderrThread
 from queuedriver.format.units import format_duration, format_rate
-from watchdogd.cli.stderr_thread import StderrThread
 from watchdogd.events import Event, Kind, describe
 from watchdogd.stage_drivers import StageDrivers
 from watchdogd.stages import LAST_WORDS
@@ -36,7 +36,7 @@ class Progress:
         if self._terminal:
             self._every = _DRAW_EVERY
         self._due_at = 0.0 if self._terminal else time.monotonic() + self._every
-        self._stderr = StderrThread()
+        self._stderr = StderrThread(elsewhere="; see events.jsonl")
 
     def __call__(self, watchdog: Supervisor, now: float) -> None:
         """Tell how far it is, if that is due, after a turn of the watchdog's loop."""
@@ -61,7 +61,7 @@ class Progress:
     def say(self, words: str) -> None:
         """Say what stays to be read."""
         self.clear()
-        self._stderr.put(line_of(words))
+        self._stderr.say(words)
 
     def clear(self) -> None:
         """Make room for something that stays."""

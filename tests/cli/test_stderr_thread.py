@@ -1,4 +1,4 @@
-"""What the watchdog tells, where nobody takes it for a while."""
+"""What a watchdog or a broker tells, where nobody takes it for a while."""
 
 import os
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
+from queuedriver.cli.stderr_thread import StderrThread
 from tests.waiting import PATIENCE, until
-from watchdogd.cli.stderr_thread import StderrThread
 
 FULL = b"-"
 
@@ -34,7 +34,7 @@ def test_terminal_that_stands_still_is_waited_for_by_nobody_and_told_how_much_wa
     pipe: tuple[int, int],
 ) -> None:
     reading, writing = pipe
-    thread = StderrThread(writing)
+    thread = StderrThread(writing, "; see events.jsonl")
     # One is being written, so many wait, and the last ones are too much.
     thread.put("first\n")
     until(lambda: not thread._texts.qsize())
