@@ -16,12 +16,13 @@ from queuedriver.format import names
 from queuedriver.format.records import read_record
 from queuedriver.intake.examining import Examiner
 from queuedriver.intake.folder import facts_of
-from queuedriver.intake.home import INSIDE, PRIVATE, Told, is_lived_in, told_of
+from queuedriver.intake.home import INSIDE, PRIVATE, Told, living, told_of
 from queuedriver.intake.ledger import LEDGER, Entry, key_of
 from queuedriver.intake.options import fill
 from queuedriver.intake.rules import SOMEBODY, Facts, Past, Taken, Verdict, Waits, of_name
 
 _LONGEST_PATH = 4096
+_NOTHING = "nothing speaks against it"
 # What an entry of the ledger says, by its event.
 _ENTRIES = {
     "submitted": "entered as {entry.docid}",
@@ -66,8 +67,14 @@ def why(folder: Directory, home: Directory, path: str) -> str:
             f"no file {path!r} in {folder.path}; queuedriver list {told.queue} shows "
             "what has entered"
         )
-    lives = is_lived_in(home)
-    return found if lives else f"{found}; no intake lives that takes from {folder.path}"
+    alive = living(home)
+    if not alive:
+        return f"{found}; no intake lives that takes from {folder.path}"
+    if not found.endswith(_NOTHING):
+        return found
+    # What keeps it from taking anything only an intake knows.
+    says = (f"intake {one.id} says: {one.why}" for one in alive if one.why)
+    return f"{found}; {next(says, 'it is taken with the next look')}"
 
 
 def _of_drop(folder: Directory, home: Directory, path: str, told: Told) -> str | None:
@@ -117,7 +124,7 @@ def _past(facts: Facts, now: float) -> Past:
 
 def _words(verdict: Verdict, directory: Directory, name: str) -> str:
     if isinstance(verdict, Taken):
-        return "nothing speaks against it; it is taken with the next look"
+        return _NOTHING
     why = verdict.why if isinstance(verdict, Waits) else f"to be refused: {verdict.why}"
     if why == SOMEBODY:
         who = sorted({*_writers(directory.status(name))})

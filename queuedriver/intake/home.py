@@ -141,18 +141,12 @@ def opened(
 def _check_other(where: Directory, name: str, folder: str, after: str) -> None:
     """Raise ConfigError where an intake lives that takes from the folder in the other way: neither
     would know what the other has taken."""
-    intakes = where.look_into(os.path.join(name, _INTAKES))
-    if intakes is None:
-        return
-    with intakes:
-        roster = Roster(intakes, Observer())
-        roster.refresh()
-        for one in roster.alive:
-            if one.registration is not None and folder in one.registration.inputs:
-                raise ConfigError(
-                    f"intake {one.id!r} takes from {folder} with another --after than {after}; "
-                    "stop it first, or say the same"
-                )
+    for one in living(where, name):
+        if folder in one.inputs:
+            raise ConfigError(
+                f"intake {one.id!r} takes from {folder} with another --after than {after}; stop it "
+                "first, or say the same"
+            )
 
 
 def _agree(home: Directory, folder: Directory, queue: Directory) -> None:
@@ -197,10 +191,12 @@ def told_of(home: Directory) -> Told | None:
     return read_record(home, _TOLD, Told)
 
 
-def is_lived_in(home: Directory) -> bool:
-    """Return whether an intake lives that takes from this folder."""
-    intakes = home.look_into(_INTAKES)
+def living(home: Directory, name: str = "") -> list[Registration]:
+    """Return what the intakes say that live there."""
+    intakes = home.look_into(os.path.join(name, _INTAKES))
     if intakes is None:
-        return False
+        return []
     with intakes:
-        return Roster(intakes, Observer()).any_alive()
+        roster = Roster(intakes, Observer())
+        roster.refresh()
+        return [one.registration for one in roster.alive if one.registration is not None]

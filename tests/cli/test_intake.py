@@ -101,6 +101,17 @@ def test_why_names_the_program_that_has_a_file_open(drops: Path) -> None:
         until(lambda: entered(drops) == {"a.ready"})
 
 
+def test_why_says_what_keeps_an_intake_from_taking_anything(drops: Path) -> None:
+    queue = drops.parent / "queue"
+    run("close", queue)
+    with intake(drops, "--settle", "50ms"):
+        (drops / "a").write_text("x")
+        until(lambda: "is closed" in why(drops, "a"))
+        assert why(drops, "a").startswith("a: nothing speaks against it; intake ")
+        run("reopen", queue)
+        until(lambda: entered(drops) == {"a.ready"})
+
+
 def test_why_says_when_nobody_takes_from_the_folder_any_more(drops: Path) -> None:
     (drops / "empty").write_text("")
     run("intake", drops, drops.parent / "queue", "--settle", "1ms", "--drain")
