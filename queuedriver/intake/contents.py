@@ -13,7 +13,6 @@ from queuedriver.processors.program import split_command
 # longest comment of a ZIP.
 _PDF_END = 2048
 _ZIP_END = 65557
-_BLOCK = 1 << 20
 # How long a command may take to say whether a file is whole, in seconds.
 _PATIENCE = 60.0
 # What of the words of a command is kept, in characters.
@@ -82,8 +81,6 @@ def of_sums(fd: int, name: str, manifest: str, sums: bytes | None) -> Waits | No
 
 def digest(fd: int) -> str:
     """Return the SHA-256 of a file."""
-    found, at = hashlib.sha256(), 0
-    while block := os.pread(fd, _BLOCK, at):
-        found.update(block)
-        at += len(block)
-    return found.hexdigest()
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        return hashlib.file_digest(file, "sha256").hexdigest()

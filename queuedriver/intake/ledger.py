@@ -141,7 +141,9 @@ class Ledger:
         keys = {one for one in self._ledger.names() if len(one) == _KEY and one.startswith(part)}
         self._known -= {one for one in self._known if one.startswith(part) and one not in keys}
         entries = {key: entry for key in keys if (entry := self._winner(key)) is not None}
-        gone = {key for key, entry in entries.items() if not self._may_be_there(key, entry)}
+        there = {key: self._is_there(key, entry) for key, entry in entries.items()}
+        self._places |= {entries[key].place for key, is_there in there.items() if is_there}
+        gone = {key for key, is_there in there.items() if is_there is False}
         missed = {key for key in gone & self._missing if entries[key].place in self._places}
         self._missing = {key for key in self._missing if not key.startswith(part)} | gone
         # Whoever begins after this finds no file.
@@ -156,14 +158,6 @@ class Ledger:
             entry = self._winner(key)
             if entry is not None and self._is_there(key, entry):
                 yield entry.place
-
-    def _may_be_there(self, key: str, entry: Entry) -> bool:
-        """Return whether the file of an entry is there, or nobody can tell. One that is there tells
-        of its place."""
-        is_there = self._is_there(key, entry)
-        if is_there:
-            self._places.add(entry.place)
-        return is_there is not False
 
     def _is_there(self, key: str, entry: Entry) -> bool | None:
         """Return whether a file is there, and as it was; None where its directory is another one,
