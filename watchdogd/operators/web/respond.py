@@ -6,6 +6,7 @@ is no answer yet, but a question, and the same request comes again with what tha
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -188,16 +189,21 @@ def respond(request: Request, facts: Facts, now: float) -> Response:
     return _for_members(path, request, facts, now)
 
 
-def needs_look(request: Request, site: Site) -> bool:
-    """Return whether the answer shows what was seen: for nothing else is anything looked at."""
+def looks_of(request: Request, site: Site, served: Iterable[str]) -> list[str]:
+    """Return the pipelines that the answer shows: nothing else is looked at, or waited for."""
     path = request.path.removeprefix(site.prefix)
-    return (
+    if not (
         security.is_called(request.headers.get("host", ""), site)
         and request.path.startswith(f"{site.prefix}/")
         and _FOR_PROGRAMS.get(path, path) in ROUTES
         and request.method in _methods(path)
-        and bool(security.session_of(request.headers, site.keys).role)
-    )
+        and security.session_of(request.headers, site.keys).role
+    ):
+        return []
+    with suppress(BadArgument):
+        if named := dict(_pairs(request.query)).get("p"):
+            return [name for name in served if name == named]
+    return list(served)
 
 
 def _methods(path: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from waitress.task import ErrorTask, ThreadedTaskDispatcher
 from watchdogd.operators.batches import Batch
 from watchdogd.operators.web import security
 from watchdogd.operators.web.page_inputs import Facts, Site
-from watchdogd.operators.web.respond import MOST_BODY, Request, Response, needs_look, respond
+from watchdogd.operators.web.respond import MOST_BODY, Request, Response, looks_of, respond
 from watchdogd.operators.web.snapshot import Looker
 
 # Bytes, seconds, connections: what one client may ask for.
@@ -79,8 +79,12 @@ class Served:
         now = time.time()
         # Only who may see anything has anything looked at.
         snapshots = {name: one.snapshot for name, one in self._lookers.items()}
-        if needs_look(request, self._site):
-            snapshots = {name: one.latest() for name, one in self._lookers.items()}
+        shown = [self._lookers[name] for name in looks_of(request, self._site, self._lookers)]
+        for one in shown:
+            # All together: whoever waits for many waits no longer than for one.
+            one.begin()
+        if shown:
+            snapshots |= {one.name: one.latest() for one in shown}
             now = time.time()
         nonce = os.urandom(16).hex()
         facts = Facts(self._site, snapshots, nonce, tuple(self._wrong_at), dict(self._pending))

@@ -57,15 +57,20 @@ class Looker:
         self._may_start_at = 0.0
         self._left: list[subprocess.Popen[bytes]] = []
 
+    def begin(self) -> None:
+        """Begin a look, if it is time for one, and wait for nothing."""
+        with self._changed:
+            seen = self.snapshot.seen
+            due = self._looked_at + pause_after(seen.took if seen else 0.0)
+            if not self._looking and time.monotonic() >= due:
+                self._looking = self._send(Question(self.name, "look"))
+                self.looks += 1
+
     def latest(self) -> Snapshot:
         """Return what was seen last, newer than before where that comes within a moment."""
         with self._changed:
-            seen = self.snapshot.seen
-            every = pause_after(seen.took if seen else 0.0)
-            now = time.monotonic()
-            if not self._looking and now - self._looked_at >= every:
-                self._looking = self._send(Question(self.name, "look"))
-                self.looks += 1
+            self.begin()
+            seen, now = self.snapshot.seen, time.monotonic()
             began_at = self._asked.get(self._looking, now)
             is_old = not seen or now - self._looked_at > OLD
             patience = began_at + (_FIRST if is_old else _NEWER) - now

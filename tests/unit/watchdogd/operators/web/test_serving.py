@@ -7,8 +7,9 @@ import socket
 import stat
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -194,6 +195,25 @@ def test_who_asks_what_hangs_has_an_answer_all_the_same() -> None:
         answer = one.ask(Question("serif", "events"))
         assert answer.status == 503
         assert "does not answer" in answer.error
+
+
+def test_pipelines_that_hang_are_waited_for_together_and_by_nobody_who_asks_of_another(
+    tmp_path: Path,
+) -> None:
+    words = [[sys.executable, "-c", _SILENT]] * 4 + [[*LOOKING, str(reported(tmp_path))]]
+    with ExitStack() as opened:
+        lookers = {f"p{at}": opened.enter_context(looker(*one)) for at, one in enumerate(words)}
+        for name, one in lookers.items():
+            one.name = name
+        page = server.Served(Site(KEYS, PREFIX), lookers)
+        until(lambda: lookers["p4"].latest().seen)
+        request = Request("GET", f"{PREFIX}/", "p=p4", member())
+        assert page.answer(request).status == 200
+        assert [one.looks for one in lookers.values()][:4] == [0] * 4
+        began = time.monotonic()
+        assert page.answer(request._replace(query="")).status == 200
+        # One after the other they are waited for for 12 s.
+        assert time.monotonic() - began < 9.0
 
 
 def test_process_that_ends_is_noticed_at_once() -> None:
