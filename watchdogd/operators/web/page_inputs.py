@@ -57,6 +57,8 @@ class Snapshot(NamedTuple):
     full: View | None = None
     # Why the latest look failed.
     error: str = ""
+    # Seconds since `full` was seen, by a clock that nobody sets.
+    age: float = 0.0
 
     def after(self, answer: Answer) -> "Snapshot":
         """Return what is known after another look."""

@@ -371,7 +371,7 @@ def health(visit: Visit, _: object) -> Page:
 
 
 def _health(snapshot: Snapshot, now: float) -> str:
-    if snapshot.seen is None or now - snapshot.seen.view.at > OLD:
+    if snapshot.seen is None or max(now - snapshot.seen.view.at, snapshot.age) > OLD:
         return f"not seen: {snapshot.error or 'the file system does not answer'}"
     view = snapshot.seen.view
     if view.stuck:
@@ -455,7 +455,7 @@ def _about(visit: Visit) -> dict[str, Any]:
 def _bars(visit: Visit, snapshot: Snapshot, latest: View) -> Any:
     """Yield what must be known before any number is believed."""
     at = visit.view.at
-    if (age := visit.now - at) > OLD:
+    if (age := max(visit.now - at, snapshot.age)) > OLD:
         hung = "since then the file system has not answered"
         words = hung if latest.chosen.hung else "a newer look has not been answered yet"
         yield f"These numbers are {format_duration(age)} old, of {format_instant(at)}: {words}."

@@ -52,6 +52,8 @@ class Looker:
         # The look that is under way; and when the last one ended.
         self._looking = 0
         self._looked_at = -math.inf
+        # When that was seen which numbers are taken from.
+        self._full_at = math.inf
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._may_start_at = 0.0
@@ -75,7 +77,7 @@ class Looker:
             is_old = not seen or now - self._looked_at > OLD
             patience = began_at + (_FIRST if is_old else _NEWER) - now
             self._changed.wait_for(lambda: not self._looking, max(0.0, patience))
-            return self.snapshot
+            return self.snapshot._replace(age=time.monotonic() - self._full_at)
 
     def ask(self, question: Question) -> Answer:
         """Return the answer to a question, or that there is none."""
@@ -166,8 +168,10 @@ class Looker:
         if self._asked.pop(number, None) is None:
             return
         if number == self._looking:
-            self.snapshot = self.snapshot.after(answer)
+            before, self.snapshot = self.snapshot, self.snapshot.after(answer)
             self._looking, self._looked_at = 0, time.monotonic()
+            if self.snapshot.full is not before.full:
+                self._full_at = self._looked_at
         elif number in self._answers:
             self._answers[number] = answer
         self._changed.notify_all()

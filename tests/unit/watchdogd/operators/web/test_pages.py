@@ -191,6 +191,16 @@ def test_old_facts_are_shown_with_their_age(tmp_path: Path) -> None:
     assert answered(get("/health"), facts, chosen, at(facts) + 600).status == 503
 
 
+def test_clock_that_was_set_back_makes_no_old_facts_new(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    facts = facts_of(chosen)
+    old = facts.pipelines["serif"]._replace(age=60.0)
+    facts = facts._replace(pipelines={"serif": old})
+    an_hour_ago = at(facts) - 3600
+    assert b"These numbers are 1 min old" in respond(get("/"), facts, an_hour_ago).body
+    assert respond(get("/health"), facts, an_hour_ago).status == 503
+
+
 def test_what_hangs_leaves_the_numbers_that_were_seen_before(tmp_path: Path) -> None:
     chosen = chosen_in(tmp_path)
     (tmp_path / "queues" / "values" / "doc.ready").touch()

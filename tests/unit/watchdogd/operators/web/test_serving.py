@@ -183,7 +183,9 @@ def test_whoever_comes_seldom_waits_for_a_slow_look_and_is_not_told_that_nothing
     with looker(sys.executable, "-c", _SLOW, str(reported(tmp_path))) as one:
         seen = until(lambda: one.latest().seen)
         one._looked_at -= 60
+        one._full_at -= 60
         assert one.latest().seen is not seen
+        assert one.latest().age < 60
 
 
 _SILENT = "import sys, time; time.sleep(3600)"
