@@ -18,7 +18,9 @@ _MARK = "watchdogd-"
 _DIGITS = 12
 _COMMENT = re.compile(rf"(?P<key>{_MARK}[0-9a-f]+):(?P<stage>[^:]*):(?P<number>[0-9]*)")
 _TASKS = re.compile(r"(?P<first>[0-9]+)(?:-(?P<last>[0-9]+)(?::(?P<step>[0-9]+))?)?")
-# What the watchdog of an element is called (script.py).
+# What the watchdog of an element is called (script.py); and how many bytes of it the ids of its
+# drivers have room for.
+HOST_FITS = 10
 _HOST = re.compile(r"[0-9]+(_[0-9]+)?(r[0-9]+)?")
 # Every other state is one that a job has ended in.
 _STANDING: dict[str, Literal["pending", "running", "ending"]] = {
@@ -77,7 +79,7 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def host(self) -> str:
         """Return what its watchdog is called, as its script does."""
-        host = self.name if len(self.name) <= 10 else self.own
+        host = self.name if len(self.name) <= HOST_FITS else self.own
         return f"{host}r{self.restarts}" if self.restarts else host
 
 

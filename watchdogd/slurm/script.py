@@ -3,7 +3,7 @@
     host=4711_3         the job and the task: what two elements on one node differ by
     host=4711_3r1       the same element, requeued once: what it was may still run elsewhere
 
-A host's name begins the ids of its drivers, which have room for ten bytes of it. Where the two
+A host's name begins the ids of its drivers, which have room for little of it. Where the two
 numbers are longer, the element is called by the number that Slurm gives each task besides, which is
 shorter, and no other's either.
 """
@@ -17,13 +17,13 @@ import msgspec
 from queuedriver.errors import ConfigError
 from queuedriver.format.units import MAX_DURATION, visible
 from watchdogd.pipeline.model import Pipeline
+from watchdogd.slurm.elements import HOST_FITS
 from watchdogd.slurm.request import Request
 
 # Below the pipeline's control directory: where elements say what they have to say.
 LOGS = "logs/slurm"
 # Which submission an element is of, in its environment.
 SUBMISSION = "WATCHDOGD_SLURM_SUBMISSION"
-_HOST_FITS = 10
 
 _BODY = f"""\
 # What this element is called: its job and task, and how often it was started again.
@@ -31,7 +31,7 @@ job=$SLURM_JOB_ID
 # By its number alone the last element of an array would be all of it.
 [ -z "${{SLURM_ARRAY_JOB_ID:-}}" ] || job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
 host=${{job%_*}}_${{SLURM_ARRAY_TASK_ID:-0}}
-[ ${{#host}} -le {_HOST_FITS} ] || host=$SLURM_JOB_ID
+[ ${{#host}} -le {HOST_FITS} ] || host=$SLURM_JOB_ID
 [ "${{SLURM_RESTART_COUNT:-0}}" -eq 0 ] || host=${{host}}r$SLURM_RESTART_COUNT
 # When its time is over, if it has a limit; before Slurm 23.02 only scontrol tells.
 asked="timeout 20 scontrol -o show job $job"
