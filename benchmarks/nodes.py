@@ -1,4 +1,4 @@
-"""A queue with the drivers of 10, 100 and 300 nodes, in virtual time: the real code over a
+"""A queue with the drivers of 10 to 1,000 nodes, in virtual time: the real code over a
 simulated file server. What they ask of it, and from how many drivers on work is to be split over
 queues."""
 
@@ -49,6 +49,8 @@ _START_WITHIN = 30.0
 _STEP = 0.001
 _PATIENCE = 900.0
 _LOST = 0.1
+# Of more nodes none are lost: what thousands of drivers do for minutes takes hours to be played.
+_MOST_LOSING = 300
 
 
 class Work(NamedTuple):
@@ -248,7 +250,8 @@ class Run:
 
 def measure(scale: Scale, _: list[Place]) -> Table:
     group = Group("")
-    runs = [(nodes, LONG) for nodes in scale.nodes] + [(nodes, SHORT) for nodes in scale.nodes[:1]]
+    runs = [(nodes, LONG._replace(loses=nodes <= _MOST_LOSING)) for nodes in scale.nodes]
+    runs += [(nodes, SHORT) for nodes in scale.nodes[:1]]
     for nodes, work in runs:
         group.rows.append(_row(work, nodes, Run(nodes, LAN, work)()))
     lead = LEAD.format(each=EACH, network=LAN.name, few=FEW, many=MANY)

@@ -38,7 +38,7 @@ class Scale:
     balance_documents: int = 1_200
     balance_rounds: int = 3
     virtual_documents: int = 6_000
-    nodes: tuple[int, ...] = (10, 100, 300)
+    nodes: tuple[int, ...] = (10, 100, 300, 1000)
     alternatives_documents: int = 2_000
     alternatives_commands: int = 300
     alternatives_wakes: int = 10
