@@ -53,20 +53,25 @@ class Breakers:
         return self.stops and any(one.holds for one in self.of.values())
 
     @property
-    def next(self) -> tuple[InputQueue, Breaker] | None:
-        """Return of which service that has stopped a document is tried first; None: of none."""
-        stopped = [(queue, one) for queue, one in self.of.items() if one.trip is not None]
-        return min(stopped, key=lambda pair: pair[1].trial_at, default=None)
+    def next(self) -> Breaker | None:
+        """Return that of the service that has stopped, and is tried first; None where none has."""
+        stopped = [one for one in self.of.values() if one.trip is not None]
+        return min(stopped, key=lambda one: one.trial_at, default=None)
 
     @property
     def trip(self) -> Trip | None:
         """Return why nothing is claimed but for trials; None while any service goes on."""
-        return self.next[1].trip if self.stops and self.next is not None else None
+        return self.next.trip if self.stops and self.next is not None else None
+
+    @property
+    def path(self) -> str:
+        """Return the queue that people are to resume."""
+        return self.next.path if self.next is not None else ""
 
     @property
     def trial_at(self) -> float:
         """Return when to try a document."""
-        return self.next[1].trial_at if self.next is not None else 0.0
+        return self.next.trial_at if self.next is not None else 0.0
 
     def look(self, now: float) -> None:
         """See which services are to stop, or are stopped."""
@@ -80,11 +85,9 @@ class Breakers:
     def facts(self, seen: Seen, now: float, clocks: float, *, waits: bool) -> Seen:
         """Return the facts with that a service has stopped itself, for a broker of which no other
         has anything to do; `waits`: the documents of one that has stopped do."""
-        if self.next is None:
+        first = self.next
+        if first is None or first.trip is None:
             return seen
-        queue, breaker = self.next
-        trial_at, words = breaker.trial_at, ""
-        if breaker.trip is not None:
-            words = breaker.trip.words(queue.path, trial_at + clocks)
-        left = trial_at - now
+        words = first.trip.words(first.path, first.trial_at + clocks)
+        left = first.trial_at - now
         return msgspec.structs.replace(seen, tripped=words, trial_in=left, candidate=waits)

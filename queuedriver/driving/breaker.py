@@ -87,6 +87,8 @@ class Breaker:
     ) -> None:
         # Why nothing is claimed but for trials; None while all is well.
         self.trip: Trip | None = None
+        # Of which queue that is said, which people are to resume.
+        self.path = ""
         # Those who say to the other drivers how many documents failed in a row, and of what.
         self.beats: Sequence[Heartbeat] = ()
         # When to try a document.
@@ -187,9 +189,10 @@ class Breaker:
         if self._sure_at is not None and now >= self._sure_at:
             self._looks += 1
             self._make_sure(now)
-        found = next(filter(None, (read_trip(queue.private) for queue in self._queues)), None)
+        trips = ((queue.path, read_trip(queue.private)) for queue in self._queues)
+        path, found = next((one for one in trips if one[1] is not None), ("", None))
         if found is not None and self.trip is None:
-            self.trip, self._sure_at = found, None
+            self.trip, self.path, self._sure_at = found, path, None
             self._trials = 0
             rank = sorted(self._drivers()).index(self._queues[0].mint.driver)
             self.trial_at = now + FIRST_TRIAL * (rank + 1)

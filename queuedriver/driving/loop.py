@@ -235,7 +235,7 @@ class Loop:
             done=self._done and all_go,
             linger=self.options.linger,
             paused=not self.unpaused,
-            tripped=trip.words(self.queues[0].path, trial_at + self.clocks) if trip else "",
+            tripped=trip.words(self.breaker.path, trial_at + self.clocks) if trip else "",
             trial_in=trial_at - now,
             holding=self.breaker.holds,
             leaving=leaving,

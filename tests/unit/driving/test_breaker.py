@@ -309,6 +309,18 @@ def test_stage_in_a_broken_environment_stops_itself(tmp_path: Path) -> None:
     assert stage.events("tripped") == 1
 
 
+def test_stage_of_several_inputs_names_the_one_that_is_to_be_resumed(tmp_path: Path) -> None:
+    one, other, to = (tmp_path / name for name in ("one", "other", "to"))
+    for path in (one, other, to):
+        path.mkdir()
+    for number in range(8):
+        (other / f"doc{number}.ready").touch()
+    options = Options(poll=True, drain=True, retries=0, trip_after=4)
+    left = Driver([one, other], broken, to, options=options).run()
+    assert (left.word, left.exit_code) == ("tripped", 75)
+    assert f"queuedriver resume {other} goes on" in left.why
+
+
 @pytest.mark.parametrize("error", [PermanentError("corrupt PDF"), TryLater(after=3600)])
 def test_documents_that_are_to_blame_themselves_stop_no_stage(
     tmp_path: Path, error: Exception
