@@ -36,9 +36,14 @@ _LIMITS: Mapping[str, Any] = {
     "max_request_body_size": MOST_BODY,
     "max_request_header_size": 16 << 10,
     "channel_timeout": 20,
-    "connection_limit": 100,
+    # How often it is looked whose time is over.
+    "cleanup_interval": 5,
+    "connection_limit": 150,
     "ident": None,
 }
+# All connections count for either: whoever comes by a port, where others may come, leaves room for
+# the owner of the socket.
+_BY_PORT: Mapping[str, Any] = {"connection_limit": 100}
 # Of a port that only a proxy talks to: browsers talk TLS, and the proxy says for whom it speaks.
 _PROXIED: Mapping[str, Any] = {
     "url_scheme": "https",
@@ -212,8 +217,8 @@ def serve_at(site: Site, lookers: Mapping[str, Looker], sockets: Sequence[socket
     # A server of sockets of both kinds is refused, but two in one loop are not.
     for one in sockets:
         limits = {**_LIMITS}
-        if site.behind_proxy and one.family != socket.AF_UNIX:
-            limits |= _PROXIED
+        if one.family != socket.AF_UNIX:
+            limits |= {**_BY_PORT, **(_PROXIED if site.behind_proxy else {})}
         server = create_server(served, map=loop, sockets=[one], _dispatcher=threads, **limits)
         server.channel_class = _Channel
     try:

@@ -293,6 +293,21 @@ def test_nothing_is_looked_at_for_who_calls_us_by_another_name_or_wants_no_page(
 
 
 @pytest.mark.slow
+def test_whoever_holds_all_connections_of_the_port_keeps_nobody_from_the_socket(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with served(reported(tmp_path), tmp_path, "--port", str(port)) as page, ExitStack() as held:
+        for _ in range(130):
+            held.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+        began = time.monotonic()
+        assert page.get("/style.css")[0] == 200
+        # Before the first of them are too old.
+        assert time.monotonic() - began < 15
+
+
+@pytest.mark.slow
 def test_behind_a_proxy_its_address_is_printed_and_who_acts_is_whom_it_speaks_for(
     tmp_path: Path,
 ) -> None:
