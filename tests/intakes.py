@@ -62,7 +62,12 @@ class Site:
         home = Home(directory, intakes, Observer(lambda: self.now))
         home.mint = names.Mint(id, salt)
         said = Registration(
-            id=id, salt=salt, identity=home.observer.me, started_at=0.0, beat_at=0.0
+            id=id,
+            salt=salt,
+            identity=home.observer.me,
+            inputs=(str(self.folder),),
+            started_at=0.0,
+            beat_at=0.0,
         )
         intakes.write_aside(f"{id}.json", msgspec.json.encode(said))
         examiner = Examiner(options, leases=leases, local=True)

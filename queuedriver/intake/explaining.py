@@ -16,7 +16,7 @@ from queuedriver.format import names
 from queuedriver.format.records import read_record
 from queuedriver.intake.examining import Examiner
 from queuedriver.intake.folder import facts_of
-from queuedriver.intake.home import INSIDE, PRIVATE, Told, living, told_of
+from queuedriver.intake.home import INSIDE, PRIVATE, Told, living, name_of, told_of
 from queuedriver.intake.ledger import LEDGER, Entry, key_of
 from queuedriver.intake.options import fill
 from queuedriver.intake.rules import SOMEBODY, Facts, Past, Taken, Verdict, Waits, of_name
@@ -37,12 +37,7 @@ def note_where(folder: Directory, queue: Directory) -> None:
     """Note on this host where the intakes of a folder keep what is theirs, which is to stay as it
     is. Without it only `why` knows less."""
     with suppress(OSError, QueueError), Directory.open(runtime_directory()) as here:
-        here.write_aside(_noted(folder), queue.path.encode())
-
-
-def _noted(folder: Directory) -> str:
-    found = folder.status()
-    return f"intake-{found.st_dev}-{found.st_ino}"
+        here.write_aside(name_of(folder), queue.path.encode())
 
 
 def home_of(folder: Directory) -> Directory | None:
@@ -50,7 +45,7 @@ def home_of(folder: Directory) -> Directory | None:
     with suppress(FileNotFoundError, NotADirectoryError):
         return folder.subdirectory(PRIVATE)
     with suppress(OSError, QueueError), Directory.open(runtime_directory()) as here:
-        queue = here.read(_noted(folder), _LONGEST_PATH).decode()
+        queue = here.read(name_of(folder), _LONGEST_PATH).decode()
         with Directory.open(queue) as opened:
             return opened.subdirectory(INSIDE)
     return None
@@ -58,7 +53,7 @@ def home_of(folder: Directory) -> Directory | None:
 
 def why(folder: Directory, home: Directory, path: str) -> str:
     """Return why a file is where it is, in a sentence."""
-    told = told_of(home)
+    told = told_of(home, folder)
     if told is None:
         raise NotFound(f"{home.path} does not say what the intakes of {folder.path} were told")
     found = _of_drop(folder, home, path, told) or _of_claim(home, path, told)
@@ -67,7 +62,8 @@ def why(folder: Directory, home: Directory, path: str) -> str:
             f"no file {path!r} in {folder.path}; queuedriver list {told.queue} shows "
             "what has entered"
         )
-    alive = living(home)
+    # Where a folder stays as it is, its intakes are among those of others.
+    alive = living(home, of=folder.path if told.options.leaves else "")
     if not alive:
         return f"{found}; no intake lives that takes from {folder.path}"
     if not found.endswith(_NOTHING):

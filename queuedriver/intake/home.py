@@ -6,7 +6,8 @@
 
 In the first of the two that is used is also: `intakes/<id>.json`, where each says that it lives, as
 drivers do; `queue`, the landmark of the queue, so that nobody finishes in another queue what was
-begun for this one; and `told.json`, by which `queuedriver why` knows the rules.
+begun for this one; and `told.json`, by which `queuedriver why` knows the rules (of a folder that
+stays `intake-<device>-<inode>.json`, as several may be taken into one queue).
 """
 
 import os
@@ -64,9 +65,10 @@ class Home:
         self._intakes = intakes
         self.observer = observer
 
-    def note(self, told: Told) -> None:
-        """Note for whoever asks why a file waits what the rules are."""
-        self.directory.write_aside(_TOLD, encode(told))
+    def note(self, told: Told, folder: Directory) -> None:
+        """Note for whoever asks why a file waits what the rules of its folder are."""
+        name = f"{name_of(folder)}.json" if told.options.leaves else _TOLD
+        self.directory.write_aside(name, encode(told))
 
     def knows(self, token: str) -> bool:
         """Return whether this N is of an intake of this folder, as far as is known: others bring
@@ -141,12 +143,11 @@ def opened(
 def _check_other(where: Directory, name: str, folder: str, after: str) -> None:
     """Raise ConfigError where an intake lives that takes from the folder in the other way: neither
     would know what the other has taken."""
-    for one in living(where, name):
-        if folder in one.inputs:
-            raise ConfigError(
-                f"intake {one.id!r} takes from {folder} with another --after than {after}; stop it "
-                "first, or say the same"
-            )
+    for one in living(where, name, of=folder):
+        raise ConfigError(
+            f"intake {one.id!r} takes from {folder} with another --after than {after}; stop it "
+            "first, or say the same"
+        )
 
 
 def _agree(home: Directory, folder: Directory, queue: Directory) -> None:
@@ -186,17 +187,26 @@ def _register(
     return Heartbeat(registration, [home._intakes], report)
 
 
-def told_of(home: Directory) -> Told | None:
+def name_of(folder: Directory) -> str:
+    """Return what a folder goes by that is to stay as it is, among others of its queue or host."""
+    found = folder.status()
+    return f"intake-{found.st_dev}-{found.st_ino}"
+
+
+def told_of(home: Directory, folder: Directory) -> Told | None:
     """Return what the intakes of a folder were told last; None where nobody knows."""
-    return read_record(home, _TOLD, Told)
+    of_one = read_record(home, f"{name_of(folder)}.json", Told)
+    return of_one or read_record(home, _TOLD, Told)
 
 
-def living(home: Directory, name: str = "") -> list[Registration]:
-    """Return what the intakes say that live there."""
+def living(home: Directory, name: str = "", *, of: str = "") -> list[Registration]:
+    """Return what the intakes say that live there; those `of` one folder, if that is said."""
     intakes = home.look_into(os.path.join(name, _INTAKES))
     if intakes is None:
         return []
     with intakes:
         roster = Roster(intakes, Observer())
         roster.refresh()
-        return [one.registration for one in roster.alive if one.registration is not None]
+        said = [one.registration for one in roster.alive if one.registration is not None]
+    real = os.path.realpath
+    return [one for one in said if not of or real(of) in map(real, one.inputs)]

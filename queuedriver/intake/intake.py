@@ -203,7 +203,7 @@ class Intake:
             with explained(home.directory.path, "a folder"):
                 leases = is_tried and answer(home.directory)
                 told = Told(queue=queue.path, options=options, leases=leases, local=self._local)
-                home.note(told)
+                home.note(told, folder)
             examiner = Examiner(options, leases=leases, local=self._local)
             if options.leaves:
                 note_where(folder, queue)

@@ -133,6 +133,22 @@ def test_why_knows_what_became_of_a_file_in_a_folder_that_stays(
     assert why(drops, "b").startswith("b: refused: 3 B is more than max_size")
 
 
+def test_why_knows_the_rules_of_each_folder_that_stays(
+    drops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    others = tmp_path / "others"
+    others.mkdir()
+    for folder, name in ((drops, "a.pdf"), (others, "b.txt")):
+        (folder / name).write_text("x")
+        words = ("--settle", "1ms", "--after", "leave", "--include", f"*{name[1:]}", "--drain")
+        run("intake", folder, drops.parent / "queue", *words)
+    assert why(others, "b.txt").startswith("b.txt: entered as b.txt")
+    with intake(drops, "--after", "leave"):
+        until(lambda: why(drops, "a.pdf") == "a.pdf: entered as a.pdf")
+        assert why(others, "b.txt").endswith(f"no intake lives that takes from {others}")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

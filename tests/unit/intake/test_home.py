@@ -79,10 +79,6 @@ def test_where_files_are_to_go_for_good_is_tried_before_any_is_taken(
 @pytest.mark.parametrize("lives", ["move", "leave"])
 def test_a_folder_is_taken_from_and_left_as_it_is_by_nobody_at_once(site: Site, lives: str) -> None:
     site.intake("one", after=lives)
-    (registration,) = site.folder.parent.rglob("intakes/one.json")
-    said = msgspec.json.decode(registration.read_bytes(), type=Registration)
-    said = msgspec.structs.replace(said, inputs=(str(site.folder),))
-    registration.write_bytes(msgspec.json.encode(said))
     after = "leave" if lives == "move" else "move"
     options = IntakeOptions(settle=0.001, min_free=0, after=after)
     with pytest.raises(ConfigError, match=f"'one' takes from .* with another --after than {after}"):

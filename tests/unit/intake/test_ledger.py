@@ -206,9 +206,8 @@ def test_a_duplicate_is_skipped_and_not_refused(site: Site) -> None:
 
 def test_why_says_of_a_duplicate_that_it_is_one_and_of_which(site: Site) -> None:
     intake = site.intake(after="leave", duplicates="skip", max_size=10)
-    intake._taker.home.note(
-        Told(queue=str(site.queue), options=intake._examiner.options, leases=True, local=True)
-    )
+    told = Told(queue=str(site.queue), options=intake._examiner.options, leases=True, local=True)
+    intake._taker.home.note(told, intake.folder.directory)
     for name, content in (("a", b"whole"), ("b", b"whole"), ("c", b"much too large")):
         site.drop(name, content)
         site.turn(intake, times=3)
