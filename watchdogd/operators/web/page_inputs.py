@@ -96,7 +96,7 @@ class Facts(NamedTuple):
     pipelines: Mapping[str, Snapshot]
     # Fresh digits that nobody can guess.
     nonce: str
-    # When wrong tokens came, in the same seconds as now.
+    # When wrong tokens came from whoever asks, in the same seconds as now.
     wrong_at: tuple[float, ...] = ()
     # Documents that were listed to be tried again, and wait for a yes; by the pipeline and the id
     # of the batch.

@@ -65,7 +65,8 @@ class Served:
     def __init__(self, site: Site, lookers: Mapping[str, Looker]) -> None:
         self._site = site
         self._lookers = lookers
-        self._wrong_at: deque[float] = deque(maxlen=_MOST_WRONG)
+        # When wrong tokens came, and from whom: strangers shut nobody out but themselves.
+        self._wrong: deque[tuple[float, str]] = deque(maxlen=_MOST_WRONG)
         # What was listed to be tried again, the latest; by the pipeline and the id of the batch.
         self._pending: dict[tuple[str, str], Batch] = {}
 
@@ -92,13 +93,14 @@ class Served:
             snapshots |= {one.name: one.latest() for one in shown}
             now = time.time()
         nonce = os.urandom(16).hex()
-        facts = Facts(self._site, snapshots, nonce, tuple(self._wrong_at), dict(self._pending))
+        wrong_at = tuple(at for at, peer in self._wrong if peer == request.peer)
+        facts = Facts(self._site, snapshots, nonce, wrong_at, dict(self._pending))
         response = respond(request, facts, now)
         if response.question is not None:
             answer = self._lookers[response.question.pipeline].ask(response.question)
             response = respond(request, facts._replace(answer=answer), now)
         if response.wrong_token:
-            self._wrong_at.append(now)
+            self._wrong.append((now, request.peer))
         if response.pending is not None:
             name, batch = response.pending
             self._pending[name, batch.id] = batch

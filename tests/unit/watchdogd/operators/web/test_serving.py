@@ -23,7 +23,7 @@ from waitress.adjustments import Adjustments
 from queuedriver.errors import BadArgument, NotPermitted
 from tests.cli.pipelines import call, make, publish, report
 from tests.pages import served
-from tests.served import KEYS, PREFIX, member
+from tests.served import KEYS, LOCAL, PREFIX, member
 from tests.waiting import PATIENCE, is_alive, until
 from watchdogd.operators.web import server
 from watchdogd.operators.web.page_inputs import Question, Site
@@ -186,6 +186,19 @@ def test_whoever_comes_seldom_waits_for_a_slow_look_and_is_not_told_that_nothing
         one._full_at -= 60
         assert one.latest().seen is not seen
         assert one.latest().age < 60
+
+
+def test_whoever_brings_wrong_tokens_shuts_out_nobody_else() -> None:
+    page = server.Served(Site(KEYS, PREFIX), {})
+    right, wrong = ({**LOCAL, "authorization": f"Bearer {key}"} for key in (KEYS.read, "wrong"))
+
+    def ask(headers: dict[str, str], peer: str) -> int:
+        request = Request("GET", f"{PREFIX}/health.json", headers=headers, peer=peer)
+        return page.answer(request).status
+
+    assert [ask(wrong, "127.0.0.1") for _ in range(11)] == [401] * 10 + [429]
+    assert ask(right, "127.0.0.1") == 429
+    assert ask(right, "user 1000 (ann)") == 200
 
 
 _SILENT = "import sys, time; time.sleep(3600)"
