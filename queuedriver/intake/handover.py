@@ -17,7 +17,7 @@ import errno
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -28,7 +28,7 @@ from queuedriver.format import names
 from queuedriver.format.records import encodable
 from queuedriver.intake.folder import Folder, facts_of
 from queuedriver.intake.home import Home
-from queuedriver.intake.into import Into
+from queuedriver.intake.into import Into, by_itself
 from queuedriver.intake.options import REFUSED, IntakeOptions, fill
 
 
@@ -42,17 +42,6 @@ def refused_of(folder: Directory, where: str | None) -> Directory:
     if where is None:
         return folder.subdirectory(REFUSED, create=True)
     return Directory.open(where, create=True)
-
-
-@contextmanager
-def _by_itself() -> Iterator[None]:
-    """Let what may not be done to one file, or has been done by another, keep nobody from the
-    others; what speaks of the file system is raised."""
-    try:
-        yield
-    except OSError as error:
-        if is_trouble(error):
-            raise
 
 
 class Claim(NamedTuple):
@@ -108,7 +97,7 @@ class Handover:
         for name, item in list(names.walk(self.home.directory)):
             if item is not None and item.state == names.READY:
                 claim = None
-                with _by_itself():
+                with by_itself():
                     claim = self._claim(self.home.directory, name, item.docid, item.docid)
                 if claim is not None:
                     yield claim
@@ -258,11 +247,12 @@ class Handover:
                 continue
             seen.add(item.token)
             if self.home.is_gone(item.token, held):
-                with _by_itself():
+                with by_itself():
                     self._recover(name, item)
         for copy in copies:
-            if copy.token not in seen and self._is_unclaimed(copy, held):
-                self._into.set_aside(names.writing_name(copy.docid, copy.token))
+            with by_itself():
+                if copy.token not in seen and self._is_unclaimed(copy, held):
+                    self._into.set_aside(names.writing_name(copy.docid, copy.token))
         self.home.forget_the_gone(seen)
 
     def _recover(self, name: str, item: names.Item) -> None:

@@ -10,11 +10,25 @@ somebody has published it: copies are moved aside, and never deleted.
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from queuedriver.claims.handoff import ORPHANS_INSIDE
 from queuedriver.disk.filesystem import Directory, copy_all, move, open_fd
 from queuedriver.disk.journal import Journal
+from queuedriver.errors import is_trouble
 from queuedriver.format import names
+
+
+@contextmanager
+def by_itself() -> Iterator[None]:
+    """Let what may not be done to one file, or has been done by another, keep nobody from the
+    others; what speaks of the file system is raised."""
+    try:
+        yield
+    except OSError as error:
+        if is_trouble(error):
+            raise
 
 
 class Into:

@@ -30,7 +30,7 @@ from queuedriver.errors import NotRegular
 from queuedriver.format.records import encode, read_record
 from queuedriver.intake.folder import Folder, facts_of, look_at
 from queuedriver.intake.home import Home
-from queuedriver.intake.into import Into
+from queuedriver.intake.into import Into, by_itself
 from queuedriver.intake.leases import writers
 from queuedriver.intake.rules import Facts
 
@@ -175,14 +175,17 @@ class Ledger:
     def recover(self) -> None:
         """Finish what intakes that are gone have won, and forget what they have not."""
         for key, token in sorted({*self._begun()}):
-            if not self.home.knows(token) or not self.home.is_gone(token):
-                continue
-            self._ledger.remove(_entry(key, token))
-            entry = self._winner(key)
-            if entry is not None and entry.token == token:
-                self._into.publish(_copy(key, token), entry.docid, token)
-            else:
-                self._into.set_aside(_copy(key, token))
+            if self.home.knows(token) and self.home.is_gone(token):
+                with by_itself():
+                    self._recover(key, token)
+
+    def _recover(self, key: str, token: str) -> None:
+        self._ledger.remove(_entry(key, token))
+        entry = self._winner(key)
+        if entry is not None and entry.token == token:
+            self._into.publish(_copy(key, token), entry.docid, token)
+        else:
+            self._into.set_aside(_copy(key, token))
 
     def _begun(self) -> Iterator[tuple[str, str]]:
         """Yield the key and the N of everything that is on its way, or was."""

@@ -136,6 +136,21 @@ def test_a_copy_that_was_never_committed_is_moved_aside_and_not_deleted(site: Si
     assert (site.queue / ".queuedriver/orphans" / claim.copy).read_bytes() == b"ha"
 
 
+@pytest.mark.parametrize("after", ["move", "leave"])
+def test_a_copy_that_cannot_be_moved_aside_keeps_nobody_from_taking(site: Site, after: str) -> None:
+    site.drop("a")
+    token = site.intake("one", after=after)._taker.home.mint.next(1)
+    copy = f"a.{token}.writing" if after == "move" else f"{'0' * 40}.{token}.copy"
+    orphans = site.queue / ".queuedriver/orphans"
+    orphans.mkdir()
+    for where in (site.inside, orphans):
+        (where / copy).write_bytes(b"ha")
+    site.dies("one", leaves=after == "leave")
+    site.turn(site.intake("two", "0002", after=after), times=3)
+    assert site.entered == {"a": b"whole"}
+    assert (site.inside / copy).exists()
+
+
 def test_a_commit_whose_copy_was_moved_aside_is_published_all_the_same(site: Site) -> None:
     site.drop("a")
     taker = handover(site.intake("one"))
