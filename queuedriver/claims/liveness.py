@@ -11,7 +11,6 @@ besides. No two clocks are ever compared.
 import os
 import re
 import time
-from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, cached_property
@@ -256,6 +255,9 @@ class Roster:
 
     def _read_neighbours(self, crowd: "Crowd") -> None:
         """Read those of a crowd that are ours to look after."""
+        # Late: only who drives in a crowd needs it.
+        from bisect import bisect
+
         self.named(self._me)
         first = bisect(crowd.scattered, _place(self._me), key=_place)
         followers = [*crowd.scattered[first:], *crowd.scattered[:first]]
