@@ -44,7 +44,7 @@ def run_worker(
 
 
 def _root(path: str, *, make: bool = False) -> str:
-    """A directory, by its real name: what jobs say of it is compared with that."""
+    """Return a directory's real name: what jobs say of it is compared with that."""
     if make:
         os.makedirs(path, mode=0o700, exist_ok=True)
     real = os.path.realpath(path)

@@ -43,7 +43,8 @@ class Site(msgspec.Struct, frozen=True):
 
 
 def parse_allow(given: tuple[str, ...]) -> dict[str, str]:
-    """`NAME=/path`, as often as wanted. ConfigError for what can never be run."""
+    """Return programs by their names, each said as `NAME=/path`; ConfigError for what can never
+    be run."""
     if not given:
         raise ConfigError("no job could run anything: say what they may, as --allow sim=/opt/sim")
     found = {}
@@ -84,7 +85,7 @@ class Running:
             pass
 
     def collect(self) -> JobStatusUpdate:
-        """Its report. Only when it has ended."""
+        """Return the report of a task that has ended."""
         # What is left of its group; until the leader is collected its number is nobody else's.
         self.kill()
         code = self._child.wait()
@@ -102,7 +103,7 @@ class Running:
         )
 
     def abandon(self) -> None:
-        """It was killed, and nobody wants to know how it went."""
+        """End it; nobody wants to know how it went."""
         self.kill()
         self._child.wait()
         self.close()
@@ -113,7 +114,7 @@ class Running:
 
 
 def start(task: Task, site: Site) -> Running:
-    """Run a task. CannotRun where this client may or can not."""
+    """Run a task; CannotRun where this client may or can not."""
     job = task.description
     arguments = _arguments(task, site)
     if not NAME.fullmatch(job.name):
@@ -151,7 +152,7 @@ def start(task: Task, site: Site) -> Running:
 
 
 def open_log(directory: Directory, name: str, task: int) -> int:
-    """A new file for what a task says; none that is there is ever touched."""
+    """Return a new file for what a task says; none that is there is ever touched."""
     base = f"{name}_{task}"
     for more in range(_MOST_LOGS + 1):
         try:

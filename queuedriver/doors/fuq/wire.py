@@ -117,14 +117,14 @@ _updates = msgspec.msgpack.Decoder(JobStatusUpdate)
 
 
 def encode(kind: Type, arg0: int = 0) -> bytes:
-    """A message without a body."""
+    """Return a message without a body."""
     if kind in _WITH_BODY or not 0 <= arg0 <= _U32:
         raise LocalProtocolError(f"{kind.name} cannot be sent with arg0 {arg0}")
     return HEADER.pack(MAGIC, kind, 0, arg0)
 
 
 def encode_body(kind: Type, body: bytes) -> bytes:
-    """A message with one."""
+    """Return a message with a body."""
     if kind not in _WITH_BODY or len(body) > _U32:
         raise LocalProtocolError(f"{kind.name} cannot be sent with a body of {len(body)} bytes")
     return HEADER.pack(MAGIC, kind, 0, len(body)) + body
@@ -146,7 +146,7 @@ def _decoded(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, no: str) -> T:
 
 
 def decode_task(body: bytes) -> Task:
-    """RemoteProtocolError for what is none."""
+    """Return the task that a JOB brings; RemoteProtocolError for what is none."""
     task = _decoded(_tasks, body, "JOB is no task")
     job = task.description
     if not (0 <= job.job_id <= _U64 and 1 <= task.task <= _U32 and 1 <= job.num_proc <= MAX_NPROC):
@@ -155,7 +155,7 @@ def decode_task(body: bytes) -> Task:
 
 
 def decode_update(body: bytes) -> JobStatusUpdate:
-    """RemoteProtocolError for what is none."""
+    """Return the status that an UPDATE brings; RemoteProtocolError for what is none."""
     update = _decoded(_updates, body, "UPDATE is no status")
     if not (0 <= update.job_id <= _U64 and 0 <= update.task <= _U32):
         raise _bad(f"UPDATE with JobId {update.job_id}, Task {update.task}")
@@ -165,7 +165,8 @@ def decode_update(body: bytes) -> JobStatusUpdate:
 
 
 def check_nproc(nproc: int) -> int:
-    """The number of processors that a client offers in its greeting."""
+    """Return the number of processors that a client offers in its greeting; RemoteProtocolError
+    for more than anybody has."""
     if nproc > MAX_NPROC:
         raise _bad(f"OK offers {nproc} processors, more than {MAX_NPROC}")
     return nproc
@@ -180,8 +181,8 @@ class Receiver:
         self._buffer = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[Message]:
-        """The messages that are whole with these bytes. RemoteProtocolError for what is none, after
-        all that came before it; the stream cannot be read on then."""
+        """Yield the messages that are whole with these bytes; RemoteProtocolError for what is
+        none, after all that came before it; the stream cannot be read on then."""
         self._buffer += chunk
         at = 0
         try:

@@ -81,22 +81,22 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> bytes:
-        """An application's command; empty without one."""
+        """Return an application's command; empty without one."""
         return self.args[0] if self.args else b""
 
     @property
     def tracked(self) -> bool:
-        """Whether an answer is waited for."""
+        """Return whether an answer is waited for."""
         return self.command == TRACKEXEC
 
     @property
     def way_home(self) -> tuple[bytes, ...]:
-        """The hops of an answer."""
+        """Return the hops of an answer."""
         return self.senders[::-1]
 
     @property
     def name(self) -> str:
-        """For people: the command, and the application's."""
+        """Return the command, and the application's, for people."""
         command = COMMANDS[self.command]
         if self.command not in (EXEC, TRACKEXEC):
             return command
@@ -104,7 +104,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 def decode(frames: Sequence[bytes], sender: bytes = b"") -> Message:
-    """What came from a sender; RemoteProtocolError for what is no message."""
+    """Return what came from a sender; RemoteProtocolError for what is no message."""
     # It is passed on with its sender's address added.
     if len(frames) + bool(sender) > MAX_FRAMES:
         raise RemoteProtocolError(f"a message of {len(frames)} frames; at most {MAX_FRAMES}")
@@ -129,7 +129,7 @@ def decode(frames: Sequence[bytes], sender: bytes = b"") -> Message:
 
 
 def encode(message: Message) -> tuple[bytes, ...]:
-    """Its frames, to be sent."""
+    """Return the frames of a message, to be sent."""
     if message.command not in COMMANDS:
         raise LocalProtocolError(f"no command {message.command!r}")
     if not (all(message.hops) and all(message.senders)):
@@ -152,13 +152,13 @@ def encode(message: Message) -> tuple[bytes, ...]:
 
 
 def key_of(way_home: Sequence[bytes], identifier: bytes) -> bytes:
-    """One name for a return path and an id: no two pairs have the same."""
+    """Return one name for a return path and an id: no two pairs have the same."""
     key = b"".join(len(frame).to_bytes(4, "big") + frame for frame in (*way_home, identifier))
     return key if len(key) <= _MAX_KEY else hashlib.sha256(key).digest()
 
 
 def slots_of(message: Message) -> int:
-    """The slots in a REGISTER."""
+    """Return the slots in a REGISTER."""
     text = message.args[1] if len(message.args) > 1 else b""
     # int() would take " 1_0 " as well, and needs a while for a million digits.
     if not (text.isdigit() and len(text) <= 7 and int(text) <= MAX_SLOTS):
@@ -173,8 +173,8 @@ def in_hand(keys: Collection[bytes]) -> bytes:
 
 
 def in_hand_of(message: Message) -> frozenset[bytes] | None:
-    """Return what it says; None: nothing that we would understand, as from another program's
-    worker."""
+    """Return what a REGISTER says is in hand; None: nothing that we would understand, as from
+    another program's worker."""
     if len(message.args) != 3:
         return None
     packed, keys, at = message.args[2], set(), 0
@@ -186,5 +186,5 @@ def in_hand_of(message: Message) -> frozenset[bytes] | None:
 
 
 def count_of(text: bytes) -> int | None:
-    """A small number in ASCII digits; None for anything else."""
+    """Return the small number that ASCII digits say; None for anything else."""
     return int(text) if text.isdigit() and len(text) <= 9 else None

@@ -117,7 +117,7 @@ _json = msgspec.json.Encoder().encode
 
 
 def decode(frames: Sequence[bytes]) -> Message:
-    """What a message means; RemoteProtocolError with the code that its sender is told."""
+    """Return what a message means; RemoteProtocolError with the code that its sender is told."""
     envelope = not frames[0] if frames else False
     at = 1 if envelope else 0
     said = frames[at] if len(frames) > at else b""
@@ -153,14 +153,14 @@ _PLAIN = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
 def frontend_name(identity: bytes) -> str:
-    """How a frontend is called in an identifier: by its identity, or by the hex digits of it."""
+    """Return how a frontend is called in an identifier: by its identity, or by its hex digits."""
     if _PLAIN.fullmatch(identity):
         return identity.decode()
     return f"~{identity.hex()}"
 
 
 def frontend_identity(identifier: str) -> bytes:
-    """Whom the answer to a frontend's request is for."""
+    """Return whom the answer to a frontend's request is for."""
     name, _, _ = identifier.partition(":")
     try:
         return bytes.fromhex(name[1:]) if name.startswith("~") else name.encode("ascii")
@@ -172,7 +172,7 @@ def frontend_identity(identifier: str) -> bytes:
 
 
 def pack(results: Sequence[Result]) -> tuple[tuple[Part, ...] | None, bytes]:
-    """The outputs of a document, as option and body."""
+    """Return the outputs of a document, as option and body."""
     if len(results) == 1 and results[0].name is None:
         return None, results[0].data
     parts = tuple(Part(size=len(one.data), name=one.name) for one in results)
@@ -180,7 +180,7 @@ def pack(results: Sequence[Result]) -> tuple[tuple[Part, ...] | None, bytes]:
 
 
 def unpack(reply: Options, body: bytes) -> tuple[Result, ...]:
-    """The same, taken apart."""
+    """Return the outputs that option and body are of; RemoteProtocolError where they disagree."""
     if reply.outputs is None:
         return (Result(body),)
     if len(body) != sum(part.size for part in reply.outputs):

@@ -62,7 +62,7 @@ class Keys(msgspec.Struct, frozen=True):
 
 
 def make_keys(directory: str) -> str:
-    """Make a pair of keys; the path of the public one."""
+    """Make a pair of keys; return the path of the public one."""
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -85,7 +85,7 @@ def keys_in(directory: str | None) -> Keys | None:
 
 
 def load_keys(directory: str) -> Keys:
-    """The keys in a directory, or what is wrong with it."""
+    """Return the keys in a directory; ConfigError says what is wrong with it."""
     own = os.path.join(directory, f"{OWN}.key_secret")
     public, secret = _load(own)
     if os.stat(own).st_mode & 0o077:

@@ -112,7 +112,7 @@ class _Connection:
             self.wants_write = True
 
     def read(self) -> bytes | None:
-        """What is there; empty at the end, None when there is nothing now."""
+        """Return what is there; empty at the end, None when there is nothing now."""
         try:
             return self.socket.recv(_CHUNK)
         except (BlockingIOError, ssl.SSLWantReadError, InterruptedError):
@@ -223,7 +223,7 @@ class _Tcp(Transport):
         self._news += self._advance(one)
 
     def _arrivals_of(self, one: _Connection, events: int) -> Iterator[Arrival]:
-        """What one connection has brought."""
+        """Yield what one connection has brought."""
         try:
             if one.shaking:
                 yield from self._advance(one)
@@ -307,7 +307,7 @@ class _Tcp(Transport):
         return news
 
     def _round(self) -> Iterator[tuple[_Connection, int]]:
-        """The connections on which something happened, each once."""
+        """Yield the connections on which something happened, each once."""
         more = dict(self._more)
         for fd, events in self._epoll.poll(0):
             more.pop(fd, None)
@@ -357,7 +357,7 @@ class Listener(_Tcp):
         yield from super()._lost(one, why)
 
     def address(self, peer: bytes) -> str:
-        """Where a peer is; empty when it is gone."""
+        """Return where a peer is; empty when it is gone."""
         one = self._by_peer.get(peer)
         return one.address if one is not None else ""
 

@@ -14,7 +14,8 @@ CERT, KEY, CA = "cert.pem", "key.pem", "ca.pem"
 
 
 def serving(directory: str, *, other_proof: bool) -> ssl.SSLContext:
-    """For a listener. `other_proof`: peers prove by other means who they are."""
+    """Return what a listener shows and believes; `other_proof`: peers prove by other means who
+    they are."""
     context = _context(directory, ssl.PROTOCOL_TLS_SERVER)
     _show(context, directory, needed=True)
     if _there(directory, CA):
@@ -29,7 +30,8 @@ def serving(directory: str, *, other_proof: bool) -> ssl.SSLContext:
 
 
 def calling(directory: str) -> ssl.SSLContext:
-    """For a caller: its peer's certificate must be for the host that was called."""
+    """Return what a caller shows and believes: its peer's certificate must be for the host that
+    was called."""
     context = _context(directory, ssl.PROTOCOL_TLS_CLIENT)
     if not _there(directory, CA):
         raise ConfigError(f"{directory!r} has no {CA}: put the authority of the broker there")

@@ -147,7 +147,8 @@ class _Socket(Transport):
             yield frames
 
     def _fits(self, frames: list[bytes]) -> bool:
-        """ZeroMQ bounds each frame, and neither their number nor their sum."""
+        """Tell whether a message is small enough: ZeroMQ bounds neither the number of frames nor
+        their sum."""
         return len(frames) <= MAX_FRAMES and sum(map(len, frames)) <= self._most
 
     def _is_sent(self, frames: Sequence[bytes]) -> bool:
@@ -412,7 +413,7 @@ def _know_ipv6(socket: "zmq.Socket[bytes]", endpoint: str) -> None:
 
 
 def _bind(socket: "zmq.Socket[bytes]", where: str) -> str:
-    """Listen there; the endpoint that came of it, as with a port that was chosen for us."""
+    """Listen there; return the endpoint that came of it, as with a port that was chosen for us."""
     _know_ipv6(socket, where)
     try:
         socket.bind(where)
