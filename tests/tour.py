@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.driving.counted import BOUNDS, BUCKETS, Counted, Durations
+from queuedriver.driving.measurements import BOUNDS, BUCKETS, Counted, Durations
 from queuedriver.format import names
 from queuedriver.format.records import Attempt, Failure, Report, encode_report
 from tests.browser import browser, emulate, until_shown

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from queuedriver.disk.processes import HIDDEN, process_ticks
-from queuedriver.driving.counted import FILES, Counted
+from queuedriver.driving.measurements import FILES, Counted
 from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
 from queuedriver.format.units import format_count
@@ -107,8 +107,8 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     # how often one was started, by how the one before had ended.
     counted: Counted = Counted()
     starts: dict[str, int] = {}
-    # The files in the folder of an intake that it has not taken, by FILES (driving/counted.py);
-    # None of what is no intake.
+    # The files in the folder of an intake that it has not taken, by FILES of the measurements. None
+    # of what is no intake.
     files: dict[str, int] | None = None
 
 

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from queuedriver.disk.processes import resident_memory, signal_name
 from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, unnote_ending
-from queuedriver.driving.counted import Counted
 from queuedriver.driving.live_status import Board, Glimpse, Totals
+from queuedriver.driving.measurements import Counted
 from queuedriver.errors import QueueError
 from watchdogd.children import Child, Exit
 from watchdogd.driver_orders import Order

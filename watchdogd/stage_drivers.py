@@ -17,9 +17,9 @@ from functools import reduce
 import msgspec
 
 from queuedriver.disk.filesystem import open_fd
-from queuedriver.driving.counted import Counted
 from queuedriver.driving.lifetime import OUT_OF_TIME
 from queuedriver.driving.live_status import Board, Totals
+from queuedriver.driving.measurements import Counted
 from queuedriver.errors import BUG, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards

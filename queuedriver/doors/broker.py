@@ -195,6 +195,26 @@ class Source(Protocol):
         """Close what is open."""
 
 
+class Complaint:
+    """Says that what waits has no worker, once that has been so for a while, and once."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        # Since when something has waited for which there is no worker; whether that was said.
+        self._missed_at: float | None = None
+        self._is_made = False
+
+    def consider(self, missing: str, now: float) -> None:
+        """Say which workers are missing, if it is time to; empty: none are."""
+        if not missing:
+            self._missed_at, self._is_made = None, False
+        elif self._missed_at is None:
+            self._missed_at = now
+        elif now - self._missed_at >= PATIENCE and not self._is_made:
+            self._is_made = True
+            self._say(f"{missing}; what waits is dealt when one comes")
+
+
 class BrokerLoop(Loop):
     """A driver's loop; it also listens, and its work is to deal."""
 
@@ -229,9 +249,7 @@ class BrokerLoop(Loop):
         self._asked_bytes = 0
         # When something was dealt last.
         self._dealt_at = 0.0
-        # Since when something has waited for which there is no worker; whether that was said.
-        self._missed_at: float | None = None
-        self._complained = False
+        self._complaint = Complaint(lambda words: self.talk.say(0, words))
         for fd in self.talk.fds:
             self.waker.also(fd)
 
@@ -392,7 +410,7 @@ class BrokerLoop(Loop):
             return None
         if self.may_try() and self._deal(now):
             return None
-        self._miss_workers(now)
+        self._complaint.consider(self._missing(now), now)
         return super().rest()
 
     def _missing(self, now: float) -> str:
@@ -404,17 +422,6 @@ class BrokerLoop(Loop):
             if not (paused or served) and any(True for _ in source.heads(now)):
                 return f"no worker of {name!r} is connected" if name else "no worker is connected"
         return ""
-
-    def _miss_workers(self, now: float) -> None:
-        """Say that what waits has no worker, once that has been so for a while."""
-        missing = self._missing(now)
-        if not missing:
-            self._missed_at, self._complained = None, False
-        elif self._missed_at is None:
-            self._missed_at = now
-        elif now - self._missed_at >= PATIENCE and not self._complained:
-            self._complained = True
-            self.talk.say(0, f"{missing}; what waits is dealt when one comes")
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""

@@ -73,6 +73,22 @@ class Dealt(msgspec.Struct, frozen=True):
     since: float
 
 
+class Waits:
+    """How long what is dealt has waited: of what is dealt in a tenth of a second one is looked at,
+    and counts for all."""
+
+    def __init__(self) -> None:
+        # How long what is dealt now has waited, and until when that is so, on the monotonic clock.
+        self._waited: float | None = None
+        self._until = 0.0
+
+    def of(self, name: str, queue: InputQueue, now: float) -> float | None:
+        """Return for how long the name that is dealt next has waited; None where nobody knows."""
+        if now >= self._until:
+            self._waited, self._until = queue.waiting.waited(name), now + _WAITS_ALIKE
+        return self._waited
+
+
 class ServiceQueue(msgspec.Struct, eq=False):
     """What waits for one service, and what its workers have."""
 
@@ -97,9 +113,7 @@ class ServiceQueue(msgspec.Struct, eq=False):
     _troubled: frozenset[str] = frozenset()
     _rest_until: float = 0.0
     _look_at: float = 0.0
-    # How long what is dealt now has waited, and until when that is so, on the monotonic clock.
-    _waited_for: float | None = None
-    _waited_until: float = 0.0
+    _waits: Waits = msgspec.field(default_factory=Waits)
     # Which other brokers live, as far as is known.
     _lives: dict[str, bool] = {}
 
@@ -193,7 +207,7 @@ class ServiceQueue(msgspec.Struct, eq=False):
             name, listed = self._waiting.popitem(last=False)
             self._listed -= listed
             usual = names.is_plain(name) is not None
-        waited = self._waited(name, now)
+        waited = self._waits.of(name, self.queue, now) if self._tally.board is not None else None
         for claim in self.queue.claim([name], usual=usual):
             try:
                 payload, request = _read(claim, self.requests, self._max_message)
@@ -213,14 +227,6 @@ class ServiceQueue(msgspec.Struct, eq=False):
                     self._tally.measured.waited(waited, 1)
             return work
         return None
-
-    def _waited(self, name: str, now: float) -> float | None:
-        """Return for how long what is dealt next has waited, where anybody reads along: of what is
-        dealt in a tenth of a second one is looked at, and counts for all."""
-        if self._tally.board is not None and now >= self._waited_until:
-            self._waited_for = self.queue.waiting.waited(name)
-            self._waited_until = now + _WAITS_ALIKE
-        return self._waited_for
 
     def _is_open(self, claim: Claim, request: Request, now: float) -> bool:
         """Tell whether a request that was claimed is to be dealt; finish it where that is first."""

@@ -14,6 +14,6 @@ limits.py         how long a document may take, and how a driver is asked to lea
 signals.py        what signals ask of a process: they only record
 wake.py           how an idle driver waits: hints, signals, naps
 closing.py        control files, and when a queue is done
-counted.py        what is counted of documents: how long they waited and took, why they failed; pure
+measurements.py  what is counted of documents: how long they waited and took, why they failed; pure
 live_status.py    what a driver does right now, counted and shown
 """

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, Self
 
-from queuedriver.driving.counted import BOUNDS, BUCKETS, CAUSES, FILES, NUMBERS, OTHER, Counted
+from queuedriver.driving.measurements import BOUNDS, BUCKETS, CAUSES, FILES, NUMBERS, OTHER, Counted
 from queuedriver.errors import ConfigError
 from queuedriver.format.records import Counters
 

@@ -15,9 +15,9 @@ from queuedriver.disk.journal import Journal, journal_path, submitter
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.closing import read_controls
-from queuedriver.driving.counted import FILES
 from queuedriver.driving.live_status import Board, Totals
 from queuedriver.driving.loop import Left
+from queuedriver.driving.measurements import FILES
 from queuedriver.driving.setup import check_rename, open_named
 from queuedriver.driving.signals import ASKING, Signals
 from queuedriver.driving.wake import Waker

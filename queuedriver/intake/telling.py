@@ -5,7 +5,7 @@ from collections import Counter
 from operator import attrgetter
 from typing import NamedTuple
 
-from queuedriver.driving.counted import FILTERED
+from queuedriver.driving.measurements import FILTERED
 from queuedriver.format.units import format_count
 from queuedriver.intake.watcher import STAYS, Watcher
 

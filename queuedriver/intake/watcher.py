@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.driving.counted import FILES
+from queuedriver.driving.measurements import FILES
 from queuedriver.errors import is_trouble
 from queuedriver.format import names
 from queuedriver.format.units import format_duration

@@ -35,7 +35,7 @@ from queuedriver.format.records import Failure
 from queuedriver.processors.answers import Answer, Fault, question
 from queuedriver.processors.child import Ended, Tail
 from queuedriver.processors.program import Program
-from queuedriver.processors.serving import RunningServer
+from queuedriver.processors.running_server import RunningServer
 
 # A model may take minutes to load from a slow share; in seconds.
 START_TIMEOUT = 600.0

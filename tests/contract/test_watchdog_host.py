@@ -182,7 +182,7 @@ def test_host_that_is_wanted_back_is_left_in_time(scene: Scene) -> None:
     scene.write(f'{ONE}\ndrivers = 2\ngrace = "200 ms"', 'name = "two"\ncommand = ["cat"]')
     for docid in "abc":
         scene.put(docid, "wait")
-    until = time.time() + LEAVING_TAKES + 4.0
+    until = time.time() + LEAVING_TAKES + 10.0
     watchdog = scene.run("--until", f"{until:.3f}")
     scene.is_working("a")
     scene.until(lambda: time.time() >= until - LEAVING_TAKES, "it is time")

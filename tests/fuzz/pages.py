@@ -6,7 +6,17 @@ import tempfile
 from pathlib import Path
 
 from tests.fuzz.promise import Target, check
-from tests.served import KEYS, LOCAL, PREFIX, answered, chosen_in, discard, facts_of, member, post
+from tests.page_inputs import (
+    KEYS,
+    LOCAL,
+    PREFIX,
+    answered,
+    chosen_in,
+    discard,
+    facts_of,
+    member,
+    post,
+)
 from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.web.page_inputs import Facts
 from watchdogd.operators.web.respond import ROUTES, Request, respond

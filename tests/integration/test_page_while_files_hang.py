@@ -12,7 +12,7 @@ pytest.importorskip("jinja2")
 pytest.importorskip("waitress")
 
 from tests.disks import Silent
-from tests.pages import Served, served
+from tests.page_servers import Served, served
 from tests.waiting import until
 from tests.watchdogs import Yard
 

@@ -21,7 +21,7 @@ WATCHDOG = Path(watchdogd.__file__).parent
 PURE = {
     "queuedriver.errors",
     "queuedriver.format.names",
-    "queuedriver.driving.counted",
+    "queuedriver.driving.measurements",
     "queuedriver.driving.plan",
     "queuedriver.driving.lifetime",
     "queuedriver.claims.counts",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queuedriver.claims.counts import Counts
 from queuedriver.disk.filesystem import Directory, open_fd, regular_size
-from queuedriver.driving.counted import BUCKETS, Counted, quantile
+from queuedriver.driving.measurements import BUCKETS, Counted, quantile
 from watchdogd.control import CONTROL, HISTORY, host_file
 
 if TYPE_CHECKING:

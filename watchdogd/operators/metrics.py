@@ -23,7 +23,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from queuedriver import __version__
-from queuedriver.driving.counted import BOUNDS, CAUSES, FILES, OTHER, Durations
+from queuedriver.driving.measurements import BOUNDS, CAUSES, FILES, OTHER, Durations
 from queuedriver.errors import Disagreement
 from queuedriver.format.units import visible
 from watchdogd.operators.hosts import SeenHost

@@ -15,7 +15,7 @@ import msgspec
 
 from queuedriver.claims.counts import Counts
 from queuedriver.claims.liveness import Observer
-from queuedriver.driving.counted import FILTERED, Counted
+from queuedriver.driving.measurements import FILTERED, Counted
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue

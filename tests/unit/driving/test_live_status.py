@@ -10,8 +10,8 @@ import pytest
 
 from queuedriver import Driver, Options
 from queuedriver.claims.document import Document
-from queuedriver.driving.counted import CAUSES
 from queuedriver.driving.live_status import SIZE, Board, Glimpse, Tally, Totals
+from queuedriver.driving.measurements import CAUSES
 from queuedriver.errors import ConfigError
 from queuedriver.format.names import MAX_DOCID, Mint
 from tests.drivers import FORKS, PATIENCE

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuedriver.driving.counted import CAUSES
+from queuedriver.driving.measurements import CAUSES
 from tests.waiting import until, until_ended
 from watchdogd.children import Child, Children
 from watchdogd.helper import (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from queuedriver.driving.counted import BOUNDS, BUCKETS
+from queuedriver.driving.measurements import BOUNDS, BUCKETS
 from watchdogd.operators.forecast import LONG, SHORT, Outlook, outlook
 from watchdogd.operators.history import COARSE, FINE, Moment, Shares
 

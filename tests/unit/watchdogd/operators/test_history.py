@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.driving.counted import (
+from queuedriver.driving.live_status import Counting
+from queuedriver.driving.measurements import (
     BOUNDS,
     BUCKETS,
     CAUSES,
@@ -16,7 +17,6 @@ from queuedriver.driving.counted import (
     Durations,
     quantile,
 )
-from queuedriver.driving.live_status import Counting
 from watchdogd.operators.history import (
     COARSE,
     FINE,

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from queuedriver.claims.counts import Counts
-from queuedriver.driving.counted import BOUNDS, CAUSES, FILES
 from queuedriver.driving.live_status import Counting
+from queuedriver.driving.measurements import BOUNDS, CAUSES, FILES
 from queuedriver.format.records import Identity
 from tests.watchdogs import a_stage
 from watchdogd.cli.operators.metrics import MONITORING

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from tests.served import (
+from tests.page_inputs import (
     answered,
     at,
     chosen_in,

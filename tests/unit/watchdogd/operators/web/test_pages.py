@@ -15,7 +15,17 @@ import pytest
 pytest.importorskip("jinja2")
 
 from tests.cli.pipelines import driver, make, make_with_intake, publish, report
-from tests.served import answered, at, chosen_in, discard, facts_of, get, member, post, with_answer
+from tests.page_inputs import (
+    answered,
+    at,
+    chosen_in,
+    discard,
+    facts_of,
+    get,
+    member,
+    post,
+    with_answer,
+)
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.history import Moment, Shares
 from watchdogd.operators.hosts import Chosen

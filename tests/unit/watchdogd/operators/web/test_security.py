@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from tests.served import (
+from tests.page_inputs import (
     KEYS,
     LOCAL,
     NONCE,

@@ -22,8 +22,8 @@ from waitress.adjustments import Adjustments
 
 from queuedriver.errors import BadArgument, NotPermitted
 from tests.cli.pipelines import call, make, publish, report
-from tests.pages import served
-from tests.served import KEYS, LOCAL, PREFIX, member
+from tests.page_inputs import KEYS, LOCAL, PREFIX, member
+from tests.page_servers import served
 from tests.waiting import PATIENCE, is_alive, until
 from watchdogd.operators.web import server
 from watchdogd.operators.web.page_inputs import Question, Site
