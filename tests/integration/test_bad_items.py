@@ -215,16 +215,20 @@ def test_a_command_that_writes_half_and_dies_publishes_nothing(
     assert site.items("out") == [names.Item("good", names.READY)]
 
 
-@pytest.mark.parametrize("docid", ["leave", "interrupt"])
-def test_a_processor_that_takes_its_driver_along_is_charged_and_others_are_not(
-    site: Site, docid: str
-) -> None:
-    site.submit(docid, "good")
+def test_a_processor_that_takes_its_driver_along_is_charged_and_others_are_not(site: Site) -> None:
+    site.submit("leave", "good")
     for _ in range(2):
         site.drive(misbehave, driver="d")
     assert site.drive(misbehave, driver="d").exit_code == 0
     assert site.files() == {"good.ready": b"fine"}
-    assert [one.failure.cause for one in site.report(docid).attempts] == ["crashed"] * 2
+    assert [one.failure.cause for one in site.report("leave").attempts] == ["crashed"] * 2
+
+
+def test_a_processor_that_raises_what_is_no_exception_fails_alone(site: Site) -> None:
+    site.submit("interrupt", "good")
+    assert site.drive(misbehave).exit_code == 1
+    assert site.files() == {"good.ready": b"fine"}
+    assert [one.failure.cause for one in site.report("interrupt").attempts] == ["exception"] * 2
 
 
 def test_a_processor_may_answer_with_the_document_itself(site: Site) -> None:
