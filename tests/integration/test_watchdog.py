@@ -687,7 +687,8 @@ def test_changed_settings_of_a_queue_reach_all_its_drivers(yard: Yard) -> None:
     until(lambda: list(yard.states().values()) == ["ready", "ready"])
     yard.write(f'{ONE}\ndrivers = 2\nretries = 3\npublish = "{{docid}}.xml"')
     watchdog.send_signal(signal.SIGHUP)
-    until(lambda: yard.count("reloaded"))
+    # Those of before may take what comes until they are told to leave.
+    until(lambda: yard.count("restarted") == 2)
     yard.put("a")
     until(lambda: yard.ls("one") == ["a.xml"])
     until(lambda: list(yard.states().values()) == ["ready", "ready"])
