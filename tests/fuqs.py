@@ -47,11 +47,15 @@ class Process:
         theirs.close()
 
     @property
+    def pid(self) -> int:
+        return self._process.pid or 0
+
+    @property
     def alive(self) -> bool:
         return self._process.is_alive()
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
-        os.kill(self._process.pid or 0, number)
+        os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
@@ -131,17 +135,19 @@ class Pool:
             options=driving(given),
             **given,
         )
+        before = {said.at for said in self.views()}
         one = Process(_broker, asked)
         self._started.append(one)
         if wait:
-            pid = one._process.pid
-            until(lambda: self._registered(pid) and self.views(), "the broker listens")
-            self.endpoint = self.views()[0].endpoints[0]
+            found = until(lambda: self._said_by(one, before), "the broker says where it listens")
+            self.endpoint = found[0].endpoints[0]
         return one
 
-    def _registered(self, pid: int | None) -> bool:
+    def _said_by(self, broker: Process, before: set[float]) -> list[BrokerView]:
+        """What this broker says by now, which may have the id of one before it."""
         with Queue.open(self.queue) as queue:
-            return any(one.identity.pid == pid for one in registrations(queue))
+            its = [one.id for one in registrations(queue) if one.identity.pid == broker.pid]
+        return [one for one in self.views() if one.broker in its and one.at not in before]
 
     def worker(self, nproc: int = 4, **given: Any) -> Process:
         asked = WorkerSettings(

@@ -87,16 +87,21 @@ class BrokerFiles:
         self.broker = broker
         living = {one.id for one in queue.drivers(Observer()).values() if one.alive}
         former = [one for one in _views(self._directory) if one.broker not in living - {broker}]
-        # Jobs that ended under brokers that are gone, the latest last.
-        self.ended = [job for one in sorted(former, key=lambda one: one.at) for job in one.ended]
-        for one in former:
-            self._directory.remove(f"{one.broker}.json")
+        former.sort(key=lambda one: one.at)
+        # Jobs that ended under brokers that are gone, the latest last. Killed before it removed
+        # their files, an earlier life said the same.
+        ended = {job.job: job for one in former for job in one.ended}
+        self.ended = list(ended.values())
+        self._former = [one.broker for one in former if one.broker != broker]
         for _ in self.stops():
             # An earlier life's.
             pass
 
     def write(self, view: BrokerView) -> None:
+        """Say how all of it is; then what brokers said that are gone is not needed any more."""
         self._directory.write_aside(f"{self.broker}.json", msgspec.json.encode(view))
+        while self._former:
+            self._directory.remove(f"{self._former.pop()}.json")
 
     def stops(self) -> Iterator[StopRequest]:
         """Yield the requests for this broker in the order in which they were made, and remove

@@ -52,6 +52,11 @@ class Ends:
             assert time.monotonic() < end, f"never: {words}"
             self.turn()
 
+    def until_joined(self, listener: Listener, *callers: Caller) -> None:
+        """Wait until both ends of these connections know of them: neither is told by the other."""
+        self.until(lambda: len(self.of(listener, Joined)) == len(callers), "all have come")
+        self.until(lambda: all(self.of(one, Joined) for one in callers), "all have got through")
+
     def of(self, end: Transport, kind: type[Arrival]) -> list[Arrival]:
         return [one for one in self.seen.get(id(end), []) if isinstance(one, kind)]
 
@@ -100,7 +105,7 @@ def papers(tmp_path: Path) -> Papers:
 def test_what_is_sent_arrives_whole_and_in_order_however_much_it_is(ends: Ends) -> None:
     listener = ends.listen()
     caller = ends.call(listener)
-    ends.until(lambda: ends.of(listener, Joined) and ends.of(caller, Joined), "both joined")
+    ends.until_joined(listener, caller)
     data = bytes(range(256)) * 20_000
     for at in range(0, len(data), 512_000):
         assert caller.send(b"", (data[at : at + 512_000],))
@@ -123,7 +128,7 @@ def test_what_comes_with_the_connection_is_heard_after_it_has_joined(ends: Ends)
 def test_end_of_a_connection_is_told_once_and_nothing_can_be_sent_then(ends: Ends) -> None:
     listener = ends.listen()
     caller = ends.call(listener)
-    ends.until(lambda: ends.of(listener, Joined), "it joined")
+    ends.until_joined(listener, caller)
     [joined] = ends.of(listener, Joined)
     caller.drop(b"")
     ends.until(lambda: ends.of(listener, Gone), "it is gone")
@@ -136,7 +141,7 @@ def test_end_of_a_connection_is_told_once_and_nothing_can_be_sent_then(ends: End
 def test_dropped_peer_gets_what_was_sent_before_and_is_not_heard_any_more(ends: Ends) -> None:
     listener = ends.listen()
     caller = ends.call(listener)
-    ends.until(lambda: ends.of(listener, Joined) and ends.of(caller, Joined), "both joined")
+    ends.until_joined(listener, caller)
     [joined] = ends.of(listener, Joined)
     # More than the kernel takes at once.
     words = b"last words" * 1_000_000
@@ -170,7 +175,7 @@ def test_more_connections_than_may_be_are_refused_and_others_go_on(ends: Ends) -
     listener = ends.listen()
     listener.max_connections = 2
     first, second = ends.call(listener), ends.call(listener)
-    ends.until(lambda: len(ends.of(listener, Joined)) == 2, "both joined")
+    ends.until_joined(listener, first, second)
     third = ends.call(listener)
     ends.until(lambda: ends.of(third, Gone), "the third is refused")
     refused = Refused("somebody is refused: there are 2 connections")
@@ -208,9 +213,7 @@ def test_address_that_is_taken_is_said_at_once(ends: Ends) -> None:
 def test_a_thousand_connections_are_one_descriptor_to_a_loop(ends: Ends) -> None:
     listener = ends.listen()
     assert len(listener.fds()) == 1
-    for _ in range(5):
-        ends.call(listener)
-    ends.until(lambda: len(ends.of(listener, Joined)) == 5, "all joined")
+    ends.until_joined(listener, *(ends.call(listener) for _ in range(5)))
     assert len(listener.fds()) == 1
     assert not listener.pending()
 
@@ -218,7 +221,7 @@ def test_a_thousand_connections_are_one_descriptor_to_a_loop(ends: Ends) -> None
 def test_keepalive_and_user_timeout_are_set_on_both_ends(ends: Ends) -> None:
     listener = ends.listen()
     caller = ends.call(listener)
-    ends.until(lambda: ends.of(listener, Joined), "it joined")
+    ends.until_joined(listener, caller)
     for end in (listener, caller):
         [one] = end._by_fd.values()
         option = one.socket.getsockopt
@@ -234,7 +237,7 @@ def test_tls_carries_as_much_as_plain_tcp_does(ends: Ends, papers: Papers) -> No
     theirs = papers.make("worker", papers.authority, papers.authority, "worker")
     listener = ends.listen(tls=tls.serving(ours, other_proof=False))
     caller = ends.call(listener, tls=tls.calling(theirs))
-    ends.until(lambda: ends.of(listener, Joined) and ends.of(caller, Joined), "both joined")
+    ends.until_joined(listener, caller)
     data = bytes(range(256)) * 4000
     assert caller.send(b"", (data,))
     ends.until(lambda: len(ends.bytes_of(listener)) == len(data), "all of it")
@@ -286,7 +289,8 @@ def test_plain_bytes_are_no_handshake_and_silence_ends_with_its_time(
         contextlib.closing(socket.create_connection(("127.0.0.1", port(listener)))) as silent,
     ):
         plain.sendall(bytes.fromhex("47c0 0100 00000000 04000000"))
-        ends.until(lambda: len(listener._by_fd) == 1, "the plain one is refused")
+        ends.until(lambda: ends.of(listener, Refused), "the plain one is refused")
+        ends.until(lambda: len(listener._by_fd) == 1, "the other one is there")
         at = listener.next_tick_at()
         assert at is not None
         listener.tick(at)

@@ -29,7 +29,7 @@ from queuedriver.driving.live_status import Tally
 from queuedriver.driving.setup import opened
 from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format import names
-from queuedriver.jobs import jobfile
+from queuedriver.jobs import control, jobfile
 from queuedriver.jobs.job import JOBS, Job, view_of
 from queuedriver.jobs.jobfile import JobFile
 from queuedriver.jobs.outcomes import Outcome, Outcomes
@@ -308,6 +308,33 @@ def test_file_of_a_task_is_there_only_from_when_it_is_dealt_until_it_has_ended(y
     yard.end(b"1", "job", 1, free=1)
     yard.settle()
     assert yard.files() == ["job.2.working"]
+
+
+def test_what_has_ended_is_told_also_while_the_next_broker_begins(tmp_path: Path) -> None:
+    yard = Yard(tmp_path)
+    yard.client(b"1", 1)
+    yard.submit("job")
+    yard.take_up()
+    yard.step()
+    yard.end(b"1", "job", 1, free=1)
+    yard.step()
+    yard.step()
+
+    def told() -> list[str]:
+        with Queue.open(tmp_path / "in") as queue:
+            return [f"{one.docid} {one.state}" for one in control.view(queue).jobs]
+
+    assert told() == ["job finished"]
+    for _ in range(2):
+        # Killed before it has said anything, and again.
+        yard.begin()
+        assert told() == ["job finished"]
+    yard.step()
+    assert told() == ["job finished"]
+    assert [one.docid for one in yard.scheduler.ended] == ["job"]
+    said = tmp_path / "in" / names.PRIVATE / control.DIRECTORY
+    assert [one.name for one in said.iterdir()] == [f"b{yard.life}.json"]
+    yard.close()
 
 
 # Taken over
