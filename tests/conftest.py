@@ -62,6 +62,11 @@ class Dealer(LoadScopeScheduling):  # type: ignore[misc]
         for node in self.nodes:
             self._reschedule(node)
 
+    def _reschedule(self, node: WorkerController) -> None:
+        """Deal to a process that knows its tests; who has just begun is dealt to when it does."""
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
     def remove_node(self, node: WorkerController) -> str | None:
         """Take back what a process had not begun; return the test in which it died, if it did."""
         units: dict[str, dict[str, bool]] = self.assigned_work[node]
