@@ -45,16 +45,17 @@ nodes = { min = 0, max = 2 }
 target = "5 s"
 idle = "5 s"
 """
-# A document says how long it takes in the first stage, in the second, and in the third; `gate` is
-# until the test lets it pass.
+# A document says how long it takes in the first stage, in the second, and in the third; a word that
+# begins with `gate` is until the test opens the gate of that name.
 _STAGES = """\
 import os, time
 
 
 def rest(word):
-    while word == "gate" and not os.path.exists("{root}/go"):
+    gate = word.startswith("gate")
+    while gate and not os.path.exists("{root}/" + word):
         time.sleep(0.02)
-    time.sleep(0 if word == "gate" else float(word))
+    time.sleep(0 if gate else float(word))
 
 
 def read(document):
@@ -109,7 +110,7 @@ class Elements:
 
     def put(self, count: int, *seconds: float | str, name: str = "d") -> None:
         """Submit documents that take so long in each stage; without: hardly any time. Those that
-        wait at the `gate` go on after `open_gate`."""
+        wait at a `gate` go on after `open_gate`: until then no drain ends."""
         directory = self.root / "queues" / "input"
         directory.mkdir(parents=True, exist_ok=True)
         takes = " ".join(map(str, (*seconds, 0, 0, 0)[:3]))
@@ -120,8 +121,8 @@ class Elements:
             aside.rename(directory / f"{docid}.ready")
             self._put[f"{docid}.txt"] = f"{takes} {docid}".upper().encode()
 
-    def open_gate(self) -> None:
-        (self.root / "go").touch()
+    def open_gate(self, gate: str = "gate") -> None:
+        (self.root / gate).touch()
 
     def start(self, *words: str, elements: int = 2, options: Sequence[str] = ()) -> int:
         """Let Slurm start elements, with these words for `watchdogd run`; return the job."""
@@ -194,7 +195,7 @@ class Elements:
         for queue in QUEUES:
             for name in contents(self.root / "queues" / queue):
                 item = names.parse(name)
-                if item is not None and item.token is not None:
+                if item is not None and item.token:
                     found.add(names.parse_token(item.token).driver)
         return found
 

@@ -26,10 +26,12 @@ def test_two_elements_take_200_documents_through_three_stages(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     yard = Elements(cluster, tmp_path / "yard", more=BY_THE_WORK)
-    yard.put(200, 0.02, 0, 0.02)
+    yard.put(199, 0.02, 0, 0.02)
+    yard.put(1, "gate", name="last")
     yard.command("start", "--nodes", "2", "--drain")
     until(lambda: yard.elements() == ["RUNNING"] * 2, "both run", PATIENCE)
     assert set(cluster.node_states().values()) == {"allocated"}
+    yard.open_gate()
     yard.wait_until_ended()
     assert yard.ended_as() == {"COMPLETED": 2}
     yard.check_all_came_out_once()
@@ -39,15 +41,17 @@ def test_elements_come_with_the_work_and_leave_when_there_is_none(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     yard = Elements(cluster, tmp_path / "yard", more=BY_THE_WORK)
-    yard.put(20, 0.1)
+    yard.put(1, "gate-1", 0.5, 0.5)
     yard.command("start")
-    yard.wait_for_results(5)
+    until(yard.workers, "one comes for a document", PATIENCE)
     assert yard.elements() == ["RUNNING"]
-    # Much more than one element does in its five seconds.
-    yard.put(200, 0.3, name="e")
+    # By what the first has taken, much more than one element does in its five seconds.
+    yard.put(200, "gate-2", name="e")
+    yard.open_gate("gate-1")
     until(lambda: yard.elements() == ["RUNNING"] * 2, "another one comes", PATIENCE)
     until(lambda: yard.told_to_run() == 2, "its status is told", PATIENCE)
-    yard.wait_for_results(220)
+    yard.open_gate("gate-2")
+    yard.wait_for_results(201)
     yard.wait_until_ended()
     yard.check_all_came_out_once()
 
@@ -68,16 +72,26 @@ def test_elements_that_are_told_to_stop_finish_what_they_have(
     yard.check_all_came_out_once()
 
 
+def _amid_documents(yard: Elements) -> int:
+    """Let two elements be at work on 100 documents, of which the last comes out when the gate is
+    open; return their job."""
+    yard.put(99, 0.1, 0, 0.05)
+    yard.put(1, "gate", name="last")
+    job = yard.start("--drain")
+    yard.wait_until_begun(2)
+    yard.wait_for_results(20)
+    return job
+
+
 def test_element_that_is_requeued_amid_documents_charges_none(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     yard = Elements(cluster, tmp_path / "yard")
-    yard.put(100, 0.1, 0, 0.05)
-    job = yard.start("--drain")
-    yard.wait_for_results(20)
+    job = _amid_documents(yard)
     cluster.slurm("scontrol", "requeue", f"{job}_1")
     begun = yard.wait_until_begun(3)
     assert f"{job}_1r1" in {host for _, host in begun}
+    yard.open_gate()
     yard.wait_until_ended()
     assert yard.ended_as(job) == {"COMPLETED": 2}
     yard.check_all_came_out_once()
@@ -109,7 +123,7 @@ def test_documents_that_outlast_the_kill_of_their_element_are_not_charged(
     first = yard.start(options=["--nodelist=n1"], elements=1)
     yard.wait_until_begun(1)
     yard.put(2, "gate")
-    until(lambda: yard.states() == {names.WORKING: 2}, "documents are being processed")
+    until(lambda: yard.states() == {names.WORKING: 2}, "documents are being processed", PATIENCE)
     second = yard.start(options=["--nodelist=n1"], elements=1)
     yard.wait_until_begun(2)
     held = yard.workers()
@@ -122,14 +136,14 @@ def test_documents_that_outlast_the_kill_of_their_element_are_not_charged(
 
 
 def test_elements_whose_time_is_over_charge_none(cluster: Cluster, tmp_path: Path) -> None:
-    """One is told some seconds before, by a signal to its watchdog alone; the other is ended at
-    once. Slurm looks every 30 seconds whose time is over, and counts in minutes."""
+    """One is told before, by a signal to its watchdog alone; the other is ended at once. Every 30
+    seconds Slurm looks whose time is over, or will be before it looks again."""
     yard = Elements(cluster, tmp_path / "yard")
     yard.put(4, "gate")
-    told = yard.start(elements=1, options=["--time=1"])
-    ended = yard.start(elements=1, options=["--time=10"])
+    told, ended = (yard.start(elements=1, options=["--time=10"]) for _ in range(2))
     until(lambda: yard.states() == {names.WORKING: 4}, "both have documents", PATIENCE)
-    cluster.slurm("scontrol", "update", f"JobId={ended}", "EndTime=now+1")
+    for job, seconds in ((told, 34), (ended, 1)):
+        cluster.slurm("scontrol", "update", f"JobId={job}", f"EndTime=now+{seconds}")
     yard.wait_until_ended()
     assert (yard.ended_as(told), yard.ended_as(ended)) == ({"COMPLETED": 1}, {"TIMEOUT": 1})
     yard.check_nobody_left()
@@ -142,13 +156,12 @@ def test_elements_whose_time_is_over_charge_none(cluster: Cluster, tmp_path: Pat
 
 def test_node_that_lost_power_costs_no_document(cluster: Cluster, tmp_path: Path) -> None:
     yard = Elements(cluster, tmp_path / "yard")
-    yard.put(100, 0.1, 0, 0.05)
-    job = yard.start("--drain")
-    yard.wait_for_results(20)
-    (node, _), _ = yard.wait_until_begun(2)
+    job = _amid_documents(yard)
+    (node, _), _ = yard.begun()
     cluster.kill_node(node)
     cluster.declare_down(node)
     yard.wait_until_begun(3)
+    yard.open_gate()
     # That it is gone for certain, only an operator knows; drivers wait for the end of its lease.
     yard.give_up_the_silent()
     yard.wait_until_ended()
@@ -163,13 +176,12 @@ def test_what_a_node_without_power_had_is_taken_when_its_lease_is_over(
 ) -> None:
     """Three minutes, in which nobody says that it is gone."""
     yard = Elements(cluster, tmp_path / "yard")
-    yard.put(100, 0.1, 0, 0.05)
-    job = yard.start("--drain")
-    yard.wait_for_results(20)
-    (node, _), _ = yard.wait_until_begun(2)
+    job = _amid_documents(yard)
+    (node, _), _ = yard.begun()
     cluster.kill_node(node)
     cluster.declare_down(node)
     yard.wait_until_begun(3)
+    yard.open_gate()
     yard.wait_until_ended(PATIENCE + LEASE)
     cluster.start_node(node)
     assert yard.ended_as(job) == {"COMPLETED": 2}
@@ -190,15 +202,17 @@ def test_element_that_slurm_starts_again_while_the_first_goes_on_takes_no_docume
     assert (other != node, heir) == (True, f"{host}r1")
     zombie = cluster.processes(node)
     assert any("watchdogd.programs.driver" in words for words in zombie.values())
-    # Both are at work, on the same queues.
-    yard.put(60, 0.2, name="e")
-    until(lambda: len(yard.workers()) > 2, "drivers of both process documents")
+    # Both are at work, on the same queues, each with two drivers in the first stage.
+    yard.put(60, "gate", name="e")
+    held = "drivers of both process documents"
+    until(lambda: "".join(yard.workers()).count("-read-") == 4, held, PATIENCE)
     # What an operator says who takes the first for dead: it loses what it has, and publishes none.
     yard.give_up_the_silent()
+    yard.open_gate()
     yard.wait_for_results(100)
     yard.check_results()
     cluster.join(node)
-    until(lambda: not cluster.processes(node), "Slurm ends the zombie", 90)
+    until(lambda: not cluster.processes(node), "Slurm ends the zombie", PATIENCE)
     cluster.slurm("scancel", str(job))
     yard.wait_until_ended()
     yard.check_all_came_out_once()
@@ -206,10 +220,9 @@ def test_element_that_slurm_starts_again_while_the_first_goes_on_takes_no_docume
 
 def test_controller_that_is_away_and_back_is_not_missed(cluster: Cluster, tmp_path: Path) -> None:
     yard = Elements(cluster, tmp_path / "yard")
-    yard.put(100, 0.1, 0, 0.05)
-    job = yard.start("--drain")
-    yard.wait_for_results(20)
+    job = _amid_documents(yard)
     with cluster.controller_down():
+        yard.open_gate()
         yard.wait_for_results(100)
     yard.wait_until_ended()
     assert yard.ended_as(job) == {"COMPLETED": 2}

@@ -243,8 +243,14 @@ class Cluster:
     # Troubles
 
     def start_controller(self) -> None:
+        """Start the controller, and wait until it answers: no program waits for it for long."""
         words = ("-D", "-f", str(self.configuration))
         self._controller = self._daemon(_HEAD, "slurmctld", *words)
+        until(
+            lambda: self.command("scontrol", "ping").returncode == 0,
+            "the controller answers",
+            PATIENCE,
+        )
 
     def stop_controller(self) -> None:
         """Take the controller away, as its host's maintenance does; jobs go on. One that is killed
