@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from tests.waiting import until
+
 # Seconds: an answer takes three at most, on a machine that has nothing else to do.
 _PATIENCE = 60.0
 
@@ -26,6 +28,11 @@ class Served(NamedTuple):
     token: str
     # The port that a proxy is to lead to; 0: none.
     port: int = 0
+
+    def wait_until_well(self) -> None:
+        """Wait until its process has looked, and found a pipeline that is well: whoever asks before
+        waits for seconds, and not for as long as that may take to start."""
+        until(lambda: self.get("/health")[0] == 200, "a look that is new")
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Ask through the socket; as a program with its token, unless other headers are given."""

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,7 +25,7 @@ from tests.cli.pipelines import call, make, publish, report
 from tests.page_inputs import KEYS, LOCAL, PREFIX, member
 from tests.page_servers import served
 from tests.waiting import PATIENCE, is_alive, until
-from watchdogd.operators.web import server
+from watchdogd.operators.web import server, snapshot
 from watchdogd.operators.web.page_inputs import Question, Site
 from watchdogd.operators.web.respond import Request
 from watchdogd.operators.web.server import listen_at
@@ -49,27 +49,29 @@ def test_socket_is_its_owners_and_the_line_that_leads_there_is_printed(tmp_path:
         assert stat.S_ISSOCK(found.st_mode)
         assert stat.S_IMODE(found.st_mode) == 0o600
         assert page.path.startswith(str(tmp_path / "run"))
+        page.wait_until_well()
         status, said = page.get("/")
         assert status == 200
         assert "<h1>serif" in said
         assert page.get("/", {})[1].count("serif") == 0
-        until(lambda: page.get("/health")[0] == 200, "a look that is new")
         # What is no request at all is told the same.
         with socket.socket(socket.AF_UNIX) as raw:
+            raw.settimeout(PATIENCE)
             raw.connect(page.path)
             raw.sendall(b"GET / HTTP/1.1\r\nHost : x\r\n\r\n")
-            assert b"default-src 'none'" in raw.recv(10_000)
+            assert b"default-src 'none'" in b"".join(iter(lambda: raw.recv(10_000), b""))
 
 
 @pytest.mark.slow
 def test_killing_it_leaves_nothing_that_runs_and_the_next_takes_its_place(tmp_path: Path) -> None:
     before = sorted((tmp_path).rglob("queues/**"))
     with served(reported(tmp_path), tmp_path) as page:
-        page.get("/")
+        page.wait_until_well()
         children = until(lambda: _children(page.process.pid))
         page.process.kill()
         until(lambda: not any(map(is_alive, children)), "the end of the process that looks")
     with served(reported(tmp_path), tmp_path) as page:
+        page.wait_until_well()
         assert page.get("/")[0] == 200
     assert not [one for one in before if not one.exists()]
 
@@ -82,6 +84,7 @@ def test_button_that_is_pressed_through_the_socket_is_noted_with_the_user_of_its
     with served(file, tmp_path, "--allow-actions") as page:
         assert page.process.stdout is not None
         act = page.process.stdout.readline().partition("#")[2].strip()
+        page.wait_until_well()
         status, headers, _ = page.post("/login", {"token": act})
         assert status == 303
         cookie = {"Cookie": headers["Set-Cookie"].partition(";")[0], "Host": "localhost"}
@@ -99,6 +102,7 @@ def test_button_that_is_pressed_through_the_socket_is_noted_with_the_user_of_its
 @pytest.mark.slow
 def test_server_takes_40_mb_at_most(tmp_path: Path) -> None:
     with served(reported(tmp_path), tmp_path) as page:
+        page.wait_until_well()
         for path in ("/", "/stage?name=parse", "/discarded", "/events", "/metrics"):
             assert page.get(path)[0] == 200
         said = Path(f"/proc/{page.process.pid}/status").read_text()
@@ -110,6 +114,7 @@ def test_server_takes_40_mb_at_most(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_is_too_long_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with served(reported(tmp_path), tmp_path) as page:
+        page.wait_until_well()
         assert page.get("/?p=" + "x" * 5_000)[0] == 400
         assert page.get("/", {"Host": "localhost", "X-Long": "x" * 20_000})[0] in (400, 431)
         assert page.post_of_length("/login", 100_000) == 413
@@ -135,8 +140,12 @@ def test_no_address_but_of_this_host_without_a_proxy_and_tokens(
 
 
 def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(one) for task in tasks for one in task.read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        # A thread that has ended meanwhile.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, task.read_text().split())
+    return found
 
 
 @contextmanager
@@ -148,18 +157,19 @@ def looker(*words: str) -> Iterator[Looker]:
         one.close()
 
 
-def test_fifty_who_watch_cost_one_look(tmp_path: Path) -> None:
-    file = make(tmp_path)
-    publish(file, report())
-    with looker(*LOOKING, str(file)) as one:
+def test_fifty_who_watch_cost_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # All of them come before it is time for another.
+    monkeypatch.setattr(snapshot, "pause_after", lambda took: 3600.0)
+    with looker(*LOOKING, str(reported(tmp_path))) as one:
         until(lambda: one.latest().seen)
-        looks = one.looks
+        assert one.looks == 1
+        one._looked_at -= 3600
         watching = [threading.Thread(target=one.latest) for _ in range(50)]
         for thread in watching:
             thread.start()
         for thread in watching:
             thread.join()
-        assert one.looks <= looks + 1
+        assert one.looks == 2
 
 
 def test_nobody_who_watches_means_nobody_who_looks(tmp_path: Path) -> None:
@@ -178,8 +188,11 @@ run(int(sys.argv[2]), lambda: time.sleep(1.3) or choose(sys.argv[1]))
 
 
 def test_whoever_comes_seldom_waits_for_a_slow_look_and_is_not_told_that_nothing_answers(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # That he waits for longer, and not how long it is, where a busy machine makes a look still
+    # slower.
+    monkeypatch.setattr(snapshot, "_FIRST", PATIENCE)
     with looker(sys.executable, "-c", _SLOW, str(reported(tmp_path))) as one:
         seen = until(lambda: one.latest().seen)
         one._looked_at -= 60
@@ -215,20 +228,21 @@ def test_who_asks_what_hangs_has_an_answer_all_the_same() -> None:
 def test_pipelines_that_hang_are_waited_for_together_and_by_nobody_who_asks_of_another(
     tmp_path: Path,
 ) -> None:
-    words = [[sys.executable, "-c", _SILENT]] * 4 + [[*LOOKING, str(reported(tmp_path))]]
+    silent = 8
+    words = [[sys.executable, "-c", _SILENT]] * silent + [[*LOOKING, str(reported(tmp_path))]]
     with ExitStack() as opened:
         lookers = {f"p{at}": opened.enter_context(looker(*one)) for at, one in enumerate(words)}
         for name, one in lookers.items():
             one.name = name
         page = server.Served(Site(KEYS, PREFIX), lookers)
-        until(lambda: lookers["p4"].latest().seen)
-        request = Request("GET", f"{PREFIX}/", "p=p4", member())
+        until(lambda: lookers[f"p{silent}"].latest().seen)
+        request = Request("GET", f"{PREFIX}/", f"p=p{silent}", member())
         assert page.answer(request).status == 200
-        assert [one.looks for one in lookers.values()][:4] == [0] * 4
+        assert [one.looks for one in lookers.values()][:silent] == [0] * silent
         began = time.monotonic()
         assert page.answer(request._replace(query="")).status == 200
-        # One after the other they are waited for for 12 s.
-        assert time.monotonic() - began < 9.0
+        # One after the other they are waited for for 24 s.
+        assert time.monotonic() - began < 20.0
 
 
 def test_process_that_ends_is_noticed_at_once() -> None:
@@ -331,6 +345,7 @@ def test_behind_a_proxy_its_address_is_printed_and_who_acts_is_whom_it_speaks_fo
         lines = [told.readline() for _ in range(3)]
         assert lines[0].startswith(f"to look:          https://page.example{page.prefix}/#")
         token = lines[2].strip().partition(f"https://page.example{page.prefix}/#")[2]
+        page.wait_until_well()
         there = {"Host": "page.example", "X-Forwarded-For": "10.1.2.3, 192.0.2.7"}
         origin = {"Origin": "https://page.example"}
         proxied = page._replace(path="")
