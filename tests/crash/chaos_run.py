@@ -24,7 +24,7 @@ _BULK = 0.3
 # When, as part of the time of faults, a host loses its power, and the other one stands still.
 _POWER_CUT, _FREEZE = 0.3, 0.6
 # A machine that is so much too slow for the faults that are wanted gets no more of them.
-_LONGER = 10
+_LONGER = 40
 # Seconds from the one time that an operator takes all for dead who are elsewhere to the next: less
 # than from one beat to the next, and than whoever is put to sleep sleeps.
 _IMPATIENCE = 3.0

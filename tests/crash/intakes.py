@@ -186,12 +186,14 @@ class Scene:
                 mine.unlink()
 
     def _await(self, wanted: list[bytes]) -> None:
+        """Wait until all has entered, and what those that were killed had left is taken up."""
         until = time.monotonic() + _PATIENCE
-        while time.monotonic() < until and any(one not in self.found for one in wanted):
+        while time.monotonic() < until:
+            if all(one in self.found for one in wanted) and not self._left():
+                break
             time.sleep(0.2)
 
-    def _account(self, wanted: list[bytes], seconds: float) -> Outcome:
-        known = set(wanted)
+    def _left(self) -> list[str]:
         left = []
         if not self.orders.leave:
             left += [name for name in os.listdir(self.folder) if name[0] != "."]
@@ -200,12 +202,16 @@ class Scene:
             left += [one for one in os.listdir(home) if one.endswith(".ready")]
         inside = self.queue / ".queuedriver/intake"
         left += [one for one in os.listdir(inside) if one.endswith((".writing", ".copy"))]
+        return left
+
+    def _account(self, wanted: list[bytes], seconds: float) -> Outcome:
+        known = set(wanted)
         return Outcome(
             entered=sum(self.found.values()),
             twice=[_shown(one) for one, count in self.found.items() if count > 1],
             half=[_shown(one) for one in self.found if one not in known],
             lost=[_shown(one) for one in wanted if one not in self.found],
-            left=left,
+            left=self._left(),
             kills=self.kills,
             stops=self.stops,
             seconds=seconds,

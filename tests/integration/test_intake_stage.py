@@ -44,7 +44,7 @@ def test_a_drop_goes_through_the_pipeline(site: Yard) -> None:
     site.run()
     drop(site, "a.txt")
     until(lambda: results(site) == {"a.txt.ready"})
-    assert set(site.states()) == {"work-1", "drops-1"}
+    until(lambda: set(site.states()) == {"work-1", "drops-1"}, "both are told of")
 
 
 def test_an_intake_that_was_killed_is_started_anew_and_takes_what_it_left(site: Yard) -> None:
