@@ -28,7 +28,7 @@ from queuedriver.processors.call import load
 from queuedriver.processors.command import CommandProcessor
 from tests.openings import registrations
 from tests.processors import shout
-from tests.waiting import contents, until
+from tests.waiting import contents, stands_still, until
 
 # Seconds: far more than anything here takes, on a machine that does other things too.
 PATIENCE = 60.0
@@ -89,6 +89,11 @@ class Running:
                 self.signal()
             time.sleep(0.05)
 
+    def stop(self) -> None:
+        """SIGSTOP, and wait until each of its threads stands still."""
+        self.signal(signal.SIGSTOP)
+        until(lambda: stands_still(self.pid), f"driver {self.pid} stands still")
+
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self._process.kill()
@@ -112,8 +117,15 @@ class Running:
         return Ended(code)
 
 
+def _heed_nothing(number: int, frame: object) -> None:
+    """Do nothing: it is too late for a wish to leave."""
+
+
 def _drive(orders: Orders, answer: Connection) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Who hurries a driver does so until it is gone, and not only until it has left.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _heed_nothing)
     if orders.prepare is not None:
         orders.prepare()
     does = orders.processor

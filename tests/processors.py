@@ -62,6 +62,12 @@ def record(document: Document) -> None:
         file.write(f"{document.queue}/{document.docid}\n")
 
 
+def record_at_gate(document: Document) -> None:
+    """The same, and waits until the test lets the document pass."""
+    record(document)
+    gate(document)
+
+
 def sort(document: Document) -> Iterator[Output]:
     """One output into each queue that the docid's words name."""
     for queue in document.docid.split("-")[1:]:
@@ -97,7 +103,7 @@ def judge(document: Document) -> bytes:
 
 def judge_all(documents: Sequence[Document]) -> list[bytes]:
     """The same for a batch: one that goes wrong spoils the call."""
-    (root(documents[0]) / f"called-{time.monotonic_ns()}").write_text(
+    (root(documents[0]) / f"called-{time.monotonic_ns():020}").write_text(
         " ".join(sorted(document.docid for document in documents))
     )
     return [judge(document) for document in documents]
@@ -146,8 +152,9 @@ _hoard: list[bytearray] = []
 
 
 def leak(document: Document) -> None:
-    """Takes memory and keeps it."""
-    _hoard.append(bytearray(os.urandom(1) * (64 << 20)))
+    """Takes memory and keeps it, though not all that there is."""
+    if len(_hoard) < 8:
+        _hoard.append(bytearray(os.urandom(1) * (64 << 20)))
     time.sleep(0.05)
 
 

@@ -57,6 +57,12 @@ def state_of(pid: int) -> str:
         return "Z"
 
 
+def stands_still(pid: int) -> bool:
+    """Whether a process was stopped, with all its threads: a signal reaches each by itself."""
+    states = (one.read_text() for one in Path(f"/proc/{pid}/task").glob("*/stat"))
+    return all(state.rpartition(")")[2].split()[0] in "tTZ" for state in states)
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process has not ended, be it that nobody has reaped it."""
     return state_of(pid) != "Z"

@@ -1,5 +1,6 @@
 """The command in a process of its own, as people run it."""
 
+import codecs
 import contextlib
 import json
 import os
@@ -90,14 +91,14 @@ def on_terminal(
 
 def read_until(terminal: int, pattern: str) -> str:
     """What the terminal shows, up to where it shows what is waited for."""
-    seen = ""
+    seen, decoder = "", codecs.getincrementaldecoder("utf-8")()
     until = time.monotonic() + PATIENCE
     poll = select.poll()
     poll.register(terminal, select.POLLIN)
     while not re.search(pattern, seen):
         assert poll.poll(max(0.0, until - time.monotonic()) * 1000), seen
         try:
-            seen += os.read(terminal, 4096).decode()
+            seen += decoder.decode(os.read(terminal, 4096))
         except OSError:
             # The last process that had it open is gone.
             raise AssertionError(f"{pattern!r} never came: {seen!r}") from None

@@ -110,7 +110,7 @@ def stuck_driver(queue: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]
     """A driver with the document `slow` at hand, and half of its output written."""
     submit(queue, "slow")
     with driver(queue, output) as process:
-        until(lambda: any(name.startswith("slow.h-7-") for name in listed(output)))
+        until(lambda: [path.read_bytes() for path in output.glob("slow.h-7-*")] == [b"half"])
         yield process
 
 

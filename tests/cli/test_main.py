@@ -268,6 +268,8 @@ def test_ctrl_c_has_code_130_and_leaves_nothing_behind(tmp_path: Path) -> None:
     process.stdin.write(b"half")
     process.stdin.flush()
     until(lambda: listed(tmp_path / ".queuedriver/incoming"))
+    # It waits for the rest.
+    until(lambda: "pipe_read" in Path(f"/proc/{process.pid}/wchan").read_text())
     process.send_signal(signal.SIGINT)
     assert ended(process) == (130, "", "")
     assert listed(tmp_path / ".queuedriver/incoming") == []

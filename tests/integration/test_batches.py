@@ -68,7 +68,7 @@ def test_a_durable_batch_is_handed_over_together(site: Site) -> None:
 
 def test_a_batch_past_its_time_out_is_tried_one_by_one(site: Site) -> None:
     site.submit("hang", *GOOD)
-    ended = site.drive(judge_all, batch=8, timeout=0.2)
+    ended = site.drive(judge_all, batch=8, timeout=1.0)
     assert (ended.exit_code, ended.counters.discarded) == (1, 1)
     assert all_good(site)
     assert [one.failure.cause for one in site.report("hang").attempts] == ["timeout"] * 2

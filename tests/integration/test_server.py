@@ -15,14 +15,14 @@ from queuedriver.claims.document import Document, Outputs, Target
 from queuedriver.claims.outcomes import MAX_LATER
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.processes import kill_marked
-from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, QueueError, TryLater
 from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
 from queuedriver.processors.answers import MAX_LINE, Fault, parse, question, take_line
 from queuedriver.processors.child import TAIL
 from queuedriver.processors.server import ServerProcessor
-from tests.waiting import is_alive, until
+from tests.limits import LimitsByFact
+from tests.waiting import PATIENCE, is_alive, until
 
 MARK = f"test-server-{os.getpid()}"
 TOKEN = "1-00000000000000abcd"
@@ -52,7 +52,7 @@ class Desk:
         self.root = root
         self.input = Directory.open(root / "in", create=True)
         self.queues = {name: Directory.open(root / name, create=True) for name in ("out", "bad")}
-        self.limits = Limits()
+        self.limits = LimitsByFact()
         self.claims = 0
         self.processor: ServerProcessor | None = None
         (root / "server.py").write_text(OBEDIENT)
@@ -284,29 +284,30 @@ def test_answer_without_a_question_is_never_taken_for_the_next_document(desk: De
 def test_child_of_a_dead_server_that_holds_its_pipes_does_not_delay_us(desk: Desk) -> None:
     began = time.monotonic()
     failure = desk.failure(
-        "import subprocess; subprocess.Popen(['setsid', 'sleep', '60']); os._exit(9)"
+        "import subprocess; subprocess.Popen(['setsid', 'sleep', '600']); os._exit(9)"
     )
     assert (failure.cause, failure.exit_code) == ("server", 9)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < PATIENCE
 
 
 def test_hung_server_is_killed_with_its_children_and_restarted(desk: Desk) -> None:
     desk.start(grace=0.2)
     desk.do("write(''); say(ok=True)")
-    desk.limits.timeout = 0.3
+    desk.limits.over = desk.root / "pid"
     failure = desk.failure(
         "import subprocess\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "child = subprocess.Popen(['sh', '-c', \"trap '' TERM; sleep 60; sleep 60\"])\n"
-        "write(str(child.pid), f'{root}/pid')\n"
+        "child = subprocess.Popen(['sh', '-c', 'sleep 60; sleep 60'])\n"
         "print('thinking', file=sys.stderr)\n"
+        "write(str(child.pid), f'{root}/new')\n"
+        "os.rename(f'{root}/new', f'{root}/pid')\n"
         "time.sleep(60)\n"
     )
     assert (failure.cause, failure.stderr_tail) == ("timeout", "thinking\n")
     assert (failure.peak_memory or 0) > 1 << 20
     assert not is_alive(desk.starts()[0])
     assert not is_alive(int((desk.root / "pid").read_text()))
-    desk.limits.timeout = None
+    desk.limits.over = None
     desk.do("write(''); say(ok=True)")
     assert len(desk.starts()) == 2
 
@@ -324,9 +325,9 @@ def test_server_that_does_not_read_its_stdin_is_ended_at_the_time_out(tmp_path: 
 
 
 def test_time_out_of_a_document_starts_when_its_server_is_ready(desk: Desk) -> None:
-    desk.start("time.sleep(0.6); say(ready=True)")
-    desk.limits.timeout = 0.4
-    assert desk.do("write('x'); time.sleep(0.2); say(ok=True)", "d") == {"out/d.N.writing": "x"}
+    desk.start("time.sleep(1.6); say(ready=True)")
+    desk.limits.timeout = 1.5
+    assert desk.do("write('x'); say(ok=True)", "d") == {"out/d.N.writing": "x"}
     assert desk.failure("time.sleep(60)").cause == "timeout"
 
 
@@ -334,20 +335,20 @@ def test_server_that_is_ready_has_no_more_than_the_time_out(desk: Desk) -> None:
     desk.start("say(ready=True)")
     desk.limits.timeout = 0.4
     began = time.monotonic()
-    assert desk.failure("time.sleep(60)").cause == "timeout"
-    assert time.monotonic() - began < 5
+    assert desk.failure("time.sleep(600)").cause == "timeout"
+    assert time.monotonic() - began < PATIENCE
 
 
 def test_server_that_never_says_ready_has_the_start_timeout_for_its_first_document(
     desk: Desk,
 ) -> None:
-    desk.start(start_timeout=1.0)
+    desk.start(start_timeout=2.0)
     desk.limits.timeout = 0.2
-    desk.do("time.sleep(0.5); write(''); say(ok=True)")
-    assert desk.failure("time.sleep(60)").cause == "timeout"
+    desk.do("time.sleep(0.3); write(''); say(ok=True)")
+    assert desk.failure("time.sleep(600)").cause == "timeout"
     began = time.monotonic()
-    assert desk.failure("time.sleep(60)").cause == "timeout"
-    assert 0.9 < time.monotonic() - began < 5
+    assert desk.failure("time.sleep(600)").cause == "timeout"
+    assert 1.9 < time.monotonic() - began < PATIENCE
 
 
 def test_program_that_is_not_there_is_refused_at_the_start(
@@ -438,21 +439,23 @@ def test_document_at_hand_is_given_back_when_the_grace_is_over(desk: Desk) -> No
 def test_second_signal_is_heard_while_the_server_loads(desk: Desk) -> None:
     desk.limits.timeout = 0.1
     desk.limits.install()
-    twice = "os.kill(os.getppid(), signal.SIGTERM); time.sleep(0.15); "
-    desk.start(f"{twice}{twice}time.sleep(60)")
+    # Two that come close together are one wish.
+    desk.start("while True: os.kill(os.getppid(), signal.SIGTERM); time.sleep(0.15)")
     with pytest.raises(Interrupted):
         desk.do("")
 
 
 def test_no_descriptor_no_thread_and_no_zombie_stays(desk: Desk) -> None:
-    before = set(os.listdir("/proc/self/fd")), threading.active_count()
+    descriptors, threads = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
     desk.start()
     for _ in range(3):
         desk.do("write(''); say(ok=True)")
         desk.failure("sys.exit(1)")
     assert desk.processor is not None
     desk.processor.stop()
-    assert (set(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    # What earlier tests left may be collected, or end, meanwhile.
+    assert set(os.listdir("/proc/self/fd")) <= descriptors
+    assert set(threading.enumerate()) <= threads
     # Children of other tests may be there; but none that has ended and waits to be collected.
     with contextlib.suppress(ChildProcessError):
         assert os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None

@@ -20,7 +20,7 @@ from queuedriver.format.records import LEASE
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from queuedriver.operating.queue import Queue
 from tests.openings import open_queue
-from tests.waiting import contents, until
+from tests.waiting import PATIENCE, contents, until
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "sample_queues/shell"
@@ -194,9 +194,9 @@ def test_shell_and_python_drivers_on_one_queue_publish_every_document_once(yard:
     until(lambda: len(yard.ls("out")) > 100)
     (yard.root / "go").touch()
     yard.control("done")
-    assert [process.wait(60) for process in (*pythons, *shells[:2])] == [0] * 4
+    assert [process.wait(PATIENCE) for process in (*pythons, *shells[:2])] == [0] * 4
     yard.control("QUIT")
-    assert shells[2].wait(60) == 0
+    assert shells[2].wait(PATIENCE) == 0
     assert yard.published() == {docid: f"{docid} text".upper() for docid in docids} | {
         "done": FED.decode()
     }
@@ -208,7 +208,7 @@ def test_strange_names_go_through_shell_drivers_unchanged(yard: Yard) -> None:
     for docid in STRANGE:
         yard.put(docid)
     yard.control("done")
-    assert yard.shell("sh1", *UPPER).wait(60) == 0
+    assert yard.shell("sh1", *UPPER).wait(PATIENCE) == 0
     assert yard.published() == dict.fromkeys(STRANGE, "TEXT")
     assert yard.ls() == ["done"]
 
@@ -219,7 +219,7 @@ def test_shell_driver_never_touches_what_is_no_item(yard: Yard) -> None:
         (yard.queue / name).write_text("text")
     yard.put("good")
     yard.control("done")
-    assert yard.shell("sh1", *UPPER).wait(60) == 0
+    assert yard.shell("sh1", *UPPER).wait(PATIENCE) == 0
     assert yard.published() == {"good": "TEXT"}
     left = {os.fsdecode(name) for name in os.listdir(os.fsencode(yard.queue))}
     assert left == {*foreign, "done", "discarded", ".queuedriver"}
@@ -229,7 +229,7 @@ def test_document_that_fails_in_shell_twice_is_set_aside_with_a_report(yard: Yar
     yard.put('b"a\\d\n', "bad")
     yard.put("good")
     yard.control("done")
-    yard.shell("sh1", "sh", "-c", 'read -r it; [ "$it" != bad ] || exit 3').wait(60)
+    yard.shell("sh1", "sh", "-c", 'read -r it; [ "$it" != bad ] || exit 3').wait(PATIENCE)
     assert yard.ls() == ["done"]
     assert yard.published() == {"good": ""}
     assert (yard.queue / "discarded" / 'b"a\\d\n').read_text() == "bad"
@@ -244,7 +244,7 @@ def test_document_that_fails_in_shell_twice_is_set_aside_with_a_report(yard: Yar
 def test_document_that_failed_in_shell_has_one_more_try_in_python(yard: Yard) -> None:
     yard.put("a")
     driver = yard.shell("sh1", "sh", "-c", 'touch "$1/in/QUIT"; false', "sh", str(yard.root))
-    assert driver.wait(60) == 0
+    assert driver.wait(PATIENCE) == 0
     assert yard.ls() == ["QUIT", "a.failed"]
     (yard.queue / "QUIT").unlink()
     yard.drain()
@@ -265,7 +265,7 @@ def test_shell_driver_reads_nothing_but_regular_files(yard: Yard, kind: str) -> 
         case _:
             path.mkdir()
     yard.control("done")
-    assert yard.shell("sh1", *UPPER).wait(60) == 0
+    assert yard.shell("sh1", *UPPER).wait(PATIENCE) == 0
     assert yard.ls() == ["done"]
     assert yard.published() == {}
     assert sorted(os.listdir(yard.queue / "discarded")) == ["a", "a.report.json"]
@@ -278,7 +278,7 @@ def test_shell_driver_keeps_both_where_a_name_is_taken(yard: Yard) -> None:
         (yard.root / taken).parent.mkdir(exist_ok=True)
         (yard.root / taken).write_text("old bad")
     yard.control("done")
-    yard.shell("sh1", "sh", "-c", "read -r _ bad; echo new; [ ! $bad ]").wait(60)
+    yard.shell("sh1", "sh", "-c", "read -r _ bad; echo new; [ ! $bad ]").wait(PATIENCE)
     assert yard.ls() == ["done"]
     first, second = yard.ls("out")
     assert (first, second[:2], second[-6:]) == ("a.ready", "a~", ".ready")
@@ -317,8 +317,7 @@ def test_claim_of_a_killed_shell_driver_is_taken_back_after_the_lease(
     driver.wait()
     (claim,) = yard.claims()
     # It is known to be dead by its silence alone, so wait for that.
-    pids = _group(driver.pid)
-    until(lambda: not [pid for pid in pids if _cwd(pid).startswith("/proc/")])
+    until(lambda: not [pid for pid in _group(driver.pid) if _cwd(pid).startswith("/proc/")])
     assert watcher.look() == 0
     assert watcher.after(LEASE - 1) == 0
     assert yard.claims() == [claim]
@@ -341,13 +340,14 @@ def test_shell_driver_that_was_given_up_wrongly_publishes_nothing(
     driver = yard.shell("sh1", *gated(yard, "echo late"))
     until(lambda: yard.claims() and yard.ls("out"))
     os.killpg(driver.pid, signal.SIGSTOP)
+    until(lambda: _stand_still(_group(driver.pid)), "they stand still")
     watcher.look()
     assert watcher.after(LEASE) == 1
     yard.drain()
     os.killpg(driver.pid, signal.SIGCONT)
     (yard.root / "go").touch()
     yard.control("done")
-    assert driver.wait(60) == 0
+    assert driver.wait(PATIENCE) == 0
     assert yard.published() == {"a": "TEXT"}
     assert yard.ls() == ["done"]
 
@@ -366,7 +366,7 @@ def test_shell_driver_finishes_and_charges_what_its_earlier_life_left(yard: Yard
     (orphans / f"aside.{n}.writing").write_text("ASIDE")
     (yard.queue / f"other.sh1-x-{n[4:]}.working").write_text("not its own")
     yard.control("done")
-    assert yard.shell("sh1", *UPPER).wait(60) == 0
+    assert yard.shell("sh1", *UPPER).wait(PATIENCE) == 0
     assert yard.published() == {"committed": "OUTPUT", "first": "INPUT", "aside": "ASIDE"}
     assert yard.ls() == ["done", f"other.sh1-x-{n[4:]}.working"]
     report = json.loads((yard.queue / "discarded/begun.report.json").read_text())
@@ -388,7 +388,7 @@ def test_shell_driver_claims_nothing_while_paused_and_leaves_when_told(
     # The first is finished all the same; the second waits.
     until(lambda: yard.published() == {"first": "TEXT"})
     yard.control("QUIT")
-    assert driver.wait(60) == 0
+    assert driver.wait(PATIENCE) == 0
     assert yard.ls() == ["PAUSE", "QUIT", "second.ready"]
 
 
@@ -399,7 +399,7 @@ def test_shell_driver_that_is_asked_to_leave_finishes_its_document(yard: Yard) -
     until(yard.claims)
     driver.terminate()
     (yard.root / "go").touch()
-    assert driver.wait(60) == 0
+    assert driver.wait(PATIENCE) == 0
     assert yard.published() == {"a": "TEXT"}
     assert yard.ls() == ["b.ready"]
 
@@ -411,7 +411,7 @@ def test_interrupted_program_charges_no_document(yard: Yard) -> None:
     until((yard.root / "go.began").exists)
     # As the terminal does it: to the program as well.
     os.killpg(driver.pid, signal.SIGINT)
-    assert driver.wait(60) == 0
+    assert driver.wait(PATIENCE) == 0
     assert yard.ls() == ["a.ready"]
     assert yard.ls("out") == []
 
@@ -420,14 +420,14 @@ def test_interrupted_program_charges_no_document(yard: Yard) -> None:
 def test_shell_driver_refuses_settings_it_cannot_honour(yard: Yard, script: str) -> None:
     yard.drain(durable=True)
     yard.put("a")
-    assert yard.shell("sh1", *UPPER, script=script).wait(60) == 78
+    assert yard.shell("sh1", *UPPER, script=script).wait(PATIENCE) == 78
     assert yard.ls() == ["a.ready"]
     assert yard.published() == {}
 
 
 def test_settings_that_a_shell_driver_writes_are_those_of_a_python_driver(yard: Yard) -> None:
     yard.control("done")
-    assert yard.shell("sh1", *UPPER).wait(60) == 0
+    assert yard.shell("sh1", *UPPER).wait(PATIENCE) == 0
     settings = yard.queue / ".queuedriver/settings.json"
     by_shell = settings.read_bytes()
     settings.unlink()
@@ -442,7 +442,7 @@ def test_scripts_pass_shellcheck() -> None:
 
 
 def _group(group: int) -> list[int]:
-    """The processes of a group that is left without its leader."""
+    """The processes of a group."""
     pids = []
     for name in os.listdir("/proc"):
         try:
@@ -451,6 +451,25 @@ def _group(group: int) -> list[int]:
         except ProcessLookupError:
             continue
     return pids
+
+
+def _stand_still(pids: list[int]) -> bool:
+    """Whether none of these does anything. Who was stopped amid a fork waits in its own way for a
+    child that was stopped before it has become another program."""
+    found = {pid: _state_and_parent(pid) for pid in pids}
+    forking = {parent for state, parent in found.values() if state == "T"}
+    return all(
+        state in ("T", "Z") or (state == "D" and pid in forking)
+        for pid, (state, _) in found.items()
+    )
+
+
+def _state_and_parent(pid: int) -> tuple[str, int]:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z", 0
+    return fields[0], int(fields[1])
 
 
 def _cwd(pid: int) -> str:

@@ -74,6 +74,7 @@ def test_full_disk_in_the_middle_of_a_run_costs_time_only(
         drivers = crew(site, durable)
         until(lambda: len(site.files()) > 10, "they are at it")
         disk.fill()
+        site.open_gate()
         until(lambda: is_given_back(site), "a document is given back")
         assert all(driver.alive for driver in drivers)
         disk.empty()
@@ -93,6 +94,7 @@ def test_disk_that_is_read_only_in_the_middle_of_a_run_costs_time_only(tmp_path:
             # Not while an output is being written.
             remount = f"mount -o remount,ro,bind '{inside}' 2> '{tmp_path}/busy'"
             until(lambda: disk.tell(remount) == 0, "it is read-only")
+            site.open_gate()
             until(lambda: "b" in waiting(site), "the driver says that it waits")
             assert all(driver.alive for driver in drivers)
             assert disk.tell(f"mount -o remount,rw,bind '{inside}'") == 0
@@ -127,6 +129,7 @@ def test_disk_that_is_frozen_in_the_middle_of_a_run_costs_time_only(tmp_path: Pa
             drivers = crew(site, durable=False)
             until(lambda: len(site.files()) > 10, "they are at it")
             assert disk.tell(f"fsfreeze -f '{inside}'") == 0
+            site.open_gate()
             try:
                 until_still(site)
                 before = site.files()

@@ -400,6 +400,7 @@ def test_driver_of_a_crowd_sees_at_once_who_has_ended_on_its_host(site: Site) ->
         roster.refresh()
         seen = [roster.named("rose003-4"), roster.owners["rose003-4"]]
         process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     # Nobody has read any registration since.
     roster.refresh()
     seen.append(roster.owners["rose003-4"])
@@ -584,13 +585,14 @@ def test_the_first_beat_is_there_before_anything_is_claimed(bench: "Bench") -> N
 def test_the_last_word_is_said_once_the_thread_is_still(bench: "Bench") -> None:
     drivers = bench.directory("drivers")
     beats = beats_in(drivers, interval=0.0005)
+    before = set(threading.enumerate())
     beats.start()
     beats.leave("quit", "it was asked to")
     read = read_registration(drivers, "d")
     assert read is not None
     assert (read.last_word, read.last_why) == ("quit", "it was asked to")
     assert Observer().judge(read) == "left"
-    assert "beat" not in {thread.name for thread in threading.enumerate()}
+    assert set(threading.enumerate()) <= before
     beats.stop()
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from queuedriver.disk.processes import resident_memory
+from queuedriver.disk.processes import tree_memory
 from queuedriver.driving.lifetime import Recycling
 from queuedriver.options import Options
 
@@ -40,7 +40,7 @@ def test_recycling_at_an_age_is_spread_by_a_tenth() -> None:
 
 
 def test_recycling_by_memory_goes_by_what_is_in_use() -> None:
-    assert Recycling(Options(max_memory=resident_memory() * 4), now=0.0).due(0.0, 0) == ""
+    assert Recycling(Options(max_memory=tree_memory() * 4), now=0.0).due(0.0, 0) == ""
     recycling = Recycling(Options(max_memory=1 << 20), now=0.0)
     assert recycling.due(0.0, 0).endswith("MiB of memory")
     # Looked at but once a second: it costs more than a short document.
@@ -50,7 +50,7 @@ def test_recycling_by_memory_goes_by_what_is_in_use() -> None:
 
 def test_memory_of_the_programs_that_a_driver_runs_counts() -> None:
     script = "import sys; hog = bytearray(200 << 20); print(flush=True); sys.stdin.read()"
-    recycling = Recycling(Options(max_memory=resident_memory() + (150 << 20)), now=0.0)
+    recycling = Recycling(Options(max_memory=tree_memory() + (150 << 20)), now=0.0)
     assert recycling.due(0.0, 0) == ""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe) as child:

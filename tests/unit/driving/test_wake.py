@@ -4,7 +4,6 @@ import gc
 import os
 import resource
 import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -49,8 +49,20 @@ def submit(queue: Path, name: str) -> None:
     aside.rename(queue / name)
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+class Held(NamedTuple):
+    """How many threads and descriptors this process has."""
+
+    threads: int
+    descriptors: int
+
+    def __le__(self, before: tuple[int, ...]) -> bool:
+        """Whether both are no more than before. What earlier tests left may end meanwhile."""
+        return all(now <= then for now, then in zip(self, before, strict=True))
+
+
+def held() -> Held:
+    gc.collect()
+    return Held(threading.active_count(), len(os.listdir("/proc/self/fd")))
 
 
 def test_an_item_renamed_in_by_another_process_wakes_the_waiter(queue: Path, waker: Waker) -> None:
@@ -82,21 +94,26 @@ def test_an_item_renamed_in_by_another_process_wakes_the_waiter(queue: Path, wak
             waker.disarm()
             (queue / "x.ready").unlink()
         submitter.stdin.close()
-    # Some 0.3 ms with the pipe and the submitter's own calls; the bound is for a busy machine.
-    assert statistics.median(took[1:]) < 0.05
+    # Some 0.3 ms with the pipe and the submitter's own calls; the best of many, as the machine may
+    # be busy.
+    assert min(took) < 0.05
 
 
 def test_a_file_moved_out_of_the_queue_does_not_hold_back_the_hint_of_the_next(
     queue: Path, waker: Waker
 ) -> None:
-    (queue / "old.ready").touch()
-    waker.arm()
-    (queue / "old.ready").rename(queue.parent / "incoming" / "old")
-    submit(queue, "new.ready")
-    began = time.monotonic()
-    assert waker.wait(PATIENT) == "hint"
-    # Watchdog's move-grouper would wait 0.5 s for the other half of the move.
-    assert time.monotonic() - began < PROMPT
+    took = []
+    for _ in range(5):
+        (queue / "old.ready").touch()
+        waker.arm()
+        (queue / "old.ready").rename(queue.parent / "incoming" / "old")
+        submit(queue, "new.ready")
+        began = time.monotonic()
+        assert waker.wait(PATIENT) == "hint"
+        took.append(time.monotonic() - began)
+        waker.disarm()
+    # Watchdog's move-grouper would wait 0.5 s for the other half of the move, each time.
+    assert min(took) < PROMPT
 
 
 def test_observers_of_the_user_keep_the_delay_they_expect(waker: Waker) -> None:
@@ -176,9 +193,9 @@ def test_nothing_is_watched_and_nothing_remembered_after_disarm(queue: Path, wak
 
 def test_arming_twice_is_arming_once(queue: Path, waker: Waker) -> None:
     waker.arm()
-    threads, open_files = threading.active_count(), descriptors()
+    before = held()
     waker.arm()
-    assert (threading.active_count(), descriptors()) == (threads, open_files)
+    assert held() <= before
     submit(queue, "x.ready")
     assert waker.wait(PATIENT) == "hint"
 
@@ -231,22 +248,19 @@ def test_the_threads_of_a_waker_leave_signals_to_the_main_thread(waker: Waker) -
 
 
 def test_no_thread_and_no_descriptor_is_left_after_close(queue: Path) -> None:
-    threads, open_files = threading.active_count(), descriptors()
+    before = held()
     waker = Waker([str(queue)], poll=False, wake_fd=-1, interesting=bool)
     waker.arm()
-    assert threading.active_count() > threads
+    assert not held() <= before
     waker.close()
     waker.close()
     assert not waker.hinted
-    assert threading.active_count() == threads
-    assert descriptors() == open_files
+    assert held() <= before
 
 
 def test_any_number_of_cycles_costs_no_descriptor_and_no_thread(queue: Path, waker: Waker) -> None:
     waker.arm()
-    # What earlier tests left to the collector is not counted as given back meanwhile.
-    gc.collect()
-    threads, open_files = threading.active_count(), descriptors()
+    before = held()
     for turn in range(100):
         waker.disarm()
         waker.arm()
@@ -254,7 +268,7 @@ def test_any_number_of_cycles_costs_no_descriptor_and_no_thread(queue: Path, wak
             submit(queue, "x.ready")
             assert waker.wait(PATIENT) == "hint"
     assert waker.hinted
-    assert (threading.active_count(), descriptors()) == (threads, open_files)
+    assert held() <= before
 
 
 def test_a_closed_waker_can_be_armed_again(queue: Path, waker: Waker) -> None:
@@ -294,17 +308,17 @@ def test_a_directory_that_was_replaced_unseen_is_watched_when_armed_again(
 
 
 def test_a_directory_that_is_not_there_is_polled(tmp_path: Path) -> None:
-    threads, open_files = threading.active_count(), descriptors()
+    before = held()
     waker = Waker([str(tmp_path / "nowhere")], poll=False, wake_fd=-1, interesting=bool)
     waker.arm()
     assert not waker.hinted
     assert waker.wait(0.01) == "timeout"
     waker.close()
-    assert (threading.active_count(), descriptors()) == (threads, open_files)
+    assert held() <= before
 
 
 def test_one_of_several_directories_missing_leaves_no_watch_behind(queue: Path) -> None:
-    threads, open_files = threading.active_count(), descriptors()
+    before = held()
     # The parent decides the kind of file system; the second path vanishes after that was asked.
     gone = queue.parent / "gone"
     gone.mkdir()
@@ -315,7 +329,7 @@ def test_one_of_several_directories_missing_leaves_no_watch_behind(queue: Path) 
     waker.arm()
     assert not waker.hinted
     assert waker.loaded
-    assert (threading.active_count(), descriptors()) == (threads, open_files)
+    assert held() <= before
 
 
 def test_a_file_system_not_known_to_be_local_is_polled() -> None:
@@ -364,8 +378,10 @@ def test_who_only_polls_does_not_load_watchdog() -> None:
 
 def test_an_armed_waiter_hardly_uses_the_processor(waker: Waker) -> None:
     waker.arm()
-    began = time.process_time()
+    used = []
     for _ in range(2):
+        began = time.process_time()
         assert waker.wait(1.0) == "timeout"
+        used.append(time.process_time() - began)
     # Measured: 0.01 %; promised: 0.2 %; here the bound is for a busy machine.
-    assert time.process_time() - began < 0.02
+    assert min(used) < 0.01
