@@ -10,14 +10,14 @@ from watchdogd.operators.view import SeenDriver, SeenStage, View
 
 # The states in which a driver, or what one would be, needs somebody to look after it.
 AMISS = ("crash-looped", "hung", "unkillable", "backoff")
-_LOUD = frozenset({"paused", "quit", "waiting-fs", "backoff", "blocked", "silent", "tripped"})
-_BAD = frozenset({"degraded", *AMISS, "lost", "dead"} - _LOUD)
+_LOUD = frozenset({"paused", "quit", "backoff", "blocked", "silent"})
+_BAD = frozenset({"degraded", "tripped", "waiting-fs", *AMISS, "lost", "dead"} - _LOUD)
 # Of drivers that are not well for one reason, no more than this are named.
 _NAMED = 5
 
 
 class Sentence(NamedTuple):
-    """One sentence; `bad` is what nothing mends by itself."""
+    """One sentence; what is said of a state is `bad` where the state is."""
 
     text: str
     bad: bool = True
@@ -178,15 +178,14 @@ def _stage(stage: SeenStage, view: View) -> Iterator[Sentence]:
             if queue not in view.items:
                 path = view.chosen.pipeline.path(queue)
                 yield Sentence(f"{name} takes from {path}, which is not there; is it mounted?")
-    if stage.state == "degraded":
-        yield Sentence(f"{name} is degraded: {stage.why or 'see its drivers'}")
-    elif stage.state == "paused" and not view.controls.paused:
-        yield Sentence(f"{name} is PAUSED: nothing is claimed before {resume}", bad=False)
-    elif stage.state == "tripped":
-        yield Sentence(f"{name} has {stage.why} (or {resume})")
-    elif stage.state == "quit":
-        quits = f"an input of {name} has a QUIT, so its drivers leave; before {resume} none stays"
-        yield Sentence(quits, bad=False)
+    words = {
+        "degraded": f"{name} is degraded: {stage.why or 'see its drivers'}",
+        "paused": f"{name} is PAUSED: nothing is claimed before {resume}",
+        "tripped": f"{name} has {stage.why} (or {resume})",
+        "quit": f"an input of {name} has a QUIT, so its drivers leave; before {resume} none stays",
+    }.get(stage.state)
+    if words and not (stage.state == "paused" and view.controls.paused):
+        yield Sentence(words, bad=stage.state in _BAD)
     asked = stage.max if stage.scaled is None else stage.scaled
     if not asked and not stage.wanted and stage.state != "done":
         said, then = (
@@ -212,10 +211,8 @@ def _drivers(view: View) -> Iterator[Sentence]:
         until = min(one.until for one in drivers)
         again = f"; tried again in {format_duration(until - view.at)}" if until > view.at else ""
         rest = _what_then(state, which, again, view.chosen)
-        yield Sentence(
-            f"{', '.join(names[:_NAMED])}{more} {verb} {state}{because}{rest}",
-            bad=state != "backoff",
-        )
+        told = f"{', '.join(names[:_NAMED])}{more} {verb} {state}{because}{rest}"
+        yield Sentence(told, bad=state in _BAD)
 
 
 def _what_then(state: str, which: str, again: str, chosen: Chosen) -> str:

@@ -176,7 +176,8 @@ def _above(seen: Seen, state: State, high: int) -> Iterator[tuple[str, screen.To
     yield escape_name(f"{trail}  {format_instant(view.at)}"), "title"
     for stage in view.stages:
         if stage.name == here.stage and (why := stage.why or MEANINGS.get(stage.state)):
-            yield escape_name(f"{stage.name} is {stage.state}: {why}"), "loud"
+            said = escape_name(f"{stage.name} is {stage.state}: {why}")
+            yield said, loudness(stage.state) or "plain"
     if here.kind == "driver":
         for driver in _drivers(seen, here):
             yield from ((escape_name(text), "plain") for text in _facts(driver, view))

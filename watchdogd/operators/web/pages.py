@@ -29,7 +29,7 @@ from watchdogd.operators.history import Moment, trend
 from watchdogd.operators.log_files import WINDOW, Piece
 from watchdogd.operators.meanings import MEANINGS
 from watchdogd.operators.route import Route as Way
-from watchdogd.operators.sentences import as_json, loudness, wanted_words
+from watchdogd.operators.sentences import AMISS, as_json, loudness, wanted_words
 from watchdogd.operators.textfile import NOT_INSTALLED
 from watchdogd.operators.view import SeenDriver, SeenStage, View
 from watchdogd.operators.web.actions import action_of, very_many
@@ -137,7 +137,7 @@ def overview(visit: Visit, _: object) -> Page:
     view = visit.view
     stages = {one.name: one for one in view.stages}
     drawing = draw([Node(one.name, one.inputs, one.outputs) for one in view.stages])
-    amiss = [one for one in view.drivers if one.kept and loudness(one.state) == "bad"]
+    amiss = [one for one in view.drivers if one.kept and one.state in AMISS]
     more = {"drawing": drawing, "stages": stages, "amiss": amiss, "watched": _is_watched(visit)}
     more["trends"] = visit.seen.trends
     more["paused"] = visit.seen.view.controls.paused

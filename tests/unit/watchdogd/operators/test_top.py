@@ -273,6 +273,18 @@ def test_shape_says_what_colour_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert painted[5].startswith("\033[7m> parse-3")
 
 
+@pytest.mark.parametrize(
+    ("state", "colour"), [("tripped", "\033[31;1m"), ("paused", "\033[33;1m"), ("done", "")]
+)
+def test_what_is_said_of_a_stage_above_its_drivers_is_as_loud_as_its_word(
+    state: str, colour: str
+) -> None:
+    sitting = Sitting(seen([stage("parse", state=state, why="why")]))
+    sitting.press("down", "enter")
+    above = lines(sitting.seen, sitting.state, SMALL, Paint(on=True))[1]
+    assert above == (f"{colour}parse is {state}: why" + ("\033[0m" if colour else ""))
+
+
 def test_more_to_say_than_there_is_room_for_leaves_room_for_rows() -> None:
     drivers = [driver(f"parse-{n}", state="crash-looped", why=f"why {n}") for n in range(40)]
     drawn = Sitting(seen(drivers=drivers)).draw()

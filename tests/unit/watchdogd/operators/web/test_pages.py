@@ -139,6 +139,17 @@ def test_every_page_is_there_for_programs(path: str, tmp_path: Path) -> None:
     assert answer.status == (404 if path in ("/log", "/batch") else 200)
 
 
+def test_drivers_that_need_somebody_are_those_that_a_sentence_tells_of(tmp_path: Path) -> None:
+    states = ("crash-looped", "backoff", "waiting-fs", "ready", "hung", "stopped")
+    drivers = tuple(driver(f"parse-{n}", state=state) for n, state in enumerate(states))
+    chosen = chosen_in(tmp_path, drivers=drivers)
+    page = answered(get("/"), facts_of(chosen), chosen).body.decode()
+    said, _, listed = page.partition("Drivers that need somebody")
+    somebody = {"parse-0", "parse-1", "parse-4"}
+    assert set(re.findall(r"parse-[0-9]", said)) == somebody
+    assert set(re.findall(r">(parse-[0-9])<", listed)) == somebody
+
+
 # Calls, which are the same on a busy machine: 20 ms take some 200,000 of them.
 _STAGES, _EACH, _MOST_CALLS = 20, 200, 120_000
 
