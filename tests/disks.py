@@ -1,10 +1,11 @@
-"""Small file systems that belong to one test, to be filled and remounted."""
+"""Small file systems that belong to one test, to be filled and remounted; and who may not read."""
 
 import contextlib
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,15 @@ class Silent:
         """Those who wait are told that it is gone."""
         with self._server:
             self._server.kill()
+
+
+@contextlib.contextmanager
+def nobody() -> Iterator[None]:
+    """Without root's right to read everything, where we are root."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)

@@ -4,14 +4,14 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.cli.queues import call, drive, driver, kill, listed, stuck_driver, submit, tree
+from tests.disks import nobody
 from tests.waiting import until
 
 Capsys = pytest.CaptureFixture[str]
@@ -70,18 +70,6 @@ def test_json_tells_programs_the_same(tmp_path: Path, capsys: Capsys) -> None:
     assert called.json["clean"] is False
     assert [one["rule"] for one in called.json["findings"]] == ["no-report"]
     assert called.json["findings"][0]["subject"] == f"discarded/{hostile}"
-
-
-@contextmanager
-def nobody() -> Iterator[None]:
-    """Without root's right to read everything, where we are root."""
-    before = os.geteuid()
-    if before == 0:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(before)
 
 
 def test_file_that_may_not_be_read_is_named(capsys: Capsys) -> None:

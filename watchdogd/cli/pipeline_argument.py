@@ -7,11 +7,11 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
-from queuedriver.errors import FileSystemTrouble, NotFound
+from queuedriver.errors import NotFound
 from queuedriver.format.units import visible
 from watchdogd.cli.arguments import USUAL, VARIABLE, pipeline_file, usual_files
 from watchdogd.driver_ids import short_name, stage_of
-from watchdogd.operators.hosts import Chosen, Hosts, hosts_here, read_hosts
+from watchdogd.operators.hosts import Chosen, Hosts, hosts_here, no_answer, read_hosts
 from watchdogd.pipeline import schema
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.pipeline.problems import BadPipeline, Wrong
@@ -71,11 +71,6 @@ def _hangs(given: str | None, here: Hosts) -> bool:
     from watchdogd.host import answers
 
     return not answers(lambda: _touch(given, here))
-
-
-def no_answer(file: str) -> FileSystemTrouble:
-    """Return the error of whatever needs what does not answer."""
-    return FileSystemTrouble(f"{file}, or what is below its root, does not answer")
 
 
 def _known_here(given: str | None) -> tuple[str, Hosts]:

@@ -12,7 +12,7 @@ import msgspec
 
 from queuedriver.claims.liveness import identify
 from queuedriver.disk.filesystem import Directory
-from queuedriver.errors import is_trouble
+from queuedriver.errors import FileSystemTrouble, is_trouble
 from queuedriver.format.records import Identity
 from watchdogd import control
 from watchdogd.helper_messages import Controls
@@ -100,6 +100,11 @@ class Chosen(NamedTuple):
     def command(self, words: str) -> str:
         """Return what to type for this pipeline."""
         return f"watchdogd {words}{self.option}"
+
+
+def no_answer(file: str) -> FileSystemTrouble:
+    """Return the error of whatever needs what does not answer."""
+    return FileSystemTrouble(f"{file}, or what is below its root, does not answer")
 
 
 def hosts_here(file: str) -> Hosts:

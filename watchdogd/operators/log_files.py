@@ -7,10 +7,10 @@ from contextlib import closing
 from typing import NamedTuple
 
 from queuedriver.disk.filesystem import Directory, open_fd
-from queuedriver.errors import NotFound
+from queuedriver.errors import NotFound, leads_nowhere
 from watchdogd import control
 from watchdogd.driver_ids import LOGS, local_directory
-from watchdogd.operators.hosts import Chosen
+from watchdogd.operators.hosts import Chosen, no_answer
 
 # What loads for all drivers of a stage has a log, too; and so has each element of Slurm's, of which
 # what its watchdog prints is kept beside the copies, as if it were of a host.
@@ -63,15 +63,23 @@ def listed(path: str) -> list[str]:
 def read_piece(chosen: Chosen, host: str, driver: str, start: int | None, inode: int = 0) -> Piece:
     """Read what a driver has printed from a place on, at most a window; None: its end. Where
     another file is there than the one that was read last, from its beginning. NotFound for a host
-    or a driver that has no log."""
+    or a driver that has no log; FileSystemTrouble where it is below a root that does not answer."""
     directory, name = places_of(chosen).get(host), f"{driver}.log"
-    # Looked up in what is there: no name that somebody sends becomes a path.
-    if directory is None or name not in listed(directory) or LOG.fullmatch(name) is None:
-        raise NotFound(f"{driver} on {host} has no log; there is one once it has started")
-    with (
-        closing(Directory.open(directory, inside=2)) as opened,
-        open_fd(opened.open_read(name)) as fd,
-    ):
+    if directory is None and chosen.hung:
+        raise no_answer(chosen.given)
+    none = NotFound(f"{driver} on {host} has no log; there is one once it has started")
+    if directory is None or LOG.fullmatch(name) is None:
+        raise none
+    try:
+        with closing(Directory.open(directory, inside=2)) as opened:
+            # Looked up in what is there: no name that somebody sends becomes a path.
+            if name not in opened.names():
+                raise none
+            log = opened.open_read(name)
+    except OSError as error:
+        # Nothing is there, or a link.
+        raise none if leads_nowhere(error) else error from None
+    with open_fd(log) as fd:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise NotFound(f"the log of {driver} on {host} is no file")

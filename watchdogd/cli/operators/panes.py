@@ -176,8 +176,8 @@ def _above(seen: Seen, state: State, high: int) -> Iterator[tuple[str, screen.To
     yield escape_name(f"{trail}  {format_instant(view.at)}"), "title"
     for stage in view.stages:
         if stage.name == here.stage and (why := stage.why or MEANINGS.get(stage.state)):
-            said = escape_name(f"{stage.name} is {stage.state}: {why}")
-            yield said, loudness(stage.state) or "plain"
+            text = escape_name(f"{stage.name} is {stage.state}: {why}")
+            yield text, loudness(stage.state) or "plain"
     if here.kind == "driver":
         for driver in _drivers(seen, here):
             yield from ((escape_name(text), "plain") for text in _facts(driver, view))

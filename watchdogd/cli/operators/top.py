@@ -26,10 +26,10 @@ from watchdogd.cli import screen, trace
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
 from watchdogd.cli.operators.navigation import Place, State, Wish, arrange, keys_of, press
 from watchdogd.cli.operators.panes import Detail, Seen, lines, rows_of, scaled_to, unseen
-from watchdogd.cli.pipeline_argument import choose, no_answer, stage_named
+from watchdogd.cli.pipeline_argument import choose, stage_named
 from watchdogd.cli.status import exit_code, print_json, status
 from watchdogd.operators import actions, batches, discards, history
-from watchdogd.operators.hosts import Chosen
+from watchdogd.operators.hosts import Chosen, no_answer
 from watchdogd.operators.log_files import read_piece
 from watchdogd.operators.route import follow
 from watchdogd.operators.stacks import stacks_of

@@ -15,7 +15,7 @@ from queuedriver.errors import NotFound, QueueError
 from watchdogd.events import Event
 from watchdogd.operators import batches, history
 from watchdogd.operators.batches import Batch, Outcome
-from watchdogd.operators.hosts import Chosen
+from watchdogd.operators.hosts import Chosen, no_answer
 from watchdogd.operators.log_files import read_piece
 from watchdogd.operators.oldest import oldest_waiting
 from watchdogd.operators.recent_events import recent_events
@@ -56,7 +56,7 @@ def answer(question: Question, choose: Callable[[], Chosen], observer: Observer)
         if question.kind == "look":
             return Answer(_look(chosen, observer))
         if chosen.hung and question.kind not in _WHILE_HUNG:
-            return Answer(error="the file system does not answer", status=503)
+            raise no_answer(chosen.given)
         return Answer(_ANSWERS[question.kind](chosen, **dict(question.words)))
     except (NotFound, FileNotFoundError) as error:
         return Answer(error=str(error), status=404)

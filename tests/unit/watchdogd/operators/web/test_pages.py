@@ -14,7 +14,9 @@ import pytest
 
 pytest.importorskip("jinja2")
 
+from queuedriver.claims.liveness import Observer
 from tests.cli.pipelines import driver, make, make_with_intake, publish, report
+from tests.disks import nobody
 from tests.page_inputs import (
     answered,
     at,
@@ -32,8 +34,8 @@ from watchdogd.operators.hosts import Chosen
 from watchdogd.operators.log_files import WINDOW
 from watchdogd.operators.meanings import MEANINGS
 from watchdogd.operators.view import look
-from watchdogd.operators.web import graph, pages
-from watchdogd.operators.web.page_inputs import Past, Snapshot
+from watchdogd.operators.web import graph, looking, pages
+from watchdogd.operators.web.page_inputs import Past, Question, Snapshot
 from watchdogd.operators.web.respond import ROUTES, respond
 
 HOSTILE = [
@@ -404,8 +406,22 @@ def test_log_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     path.unlink()
     path.symlink_to(secret)
     answer = answered(get("/log?name=parse-1&host=rose"), facts_of(chosen), chosen)
-    assert answer.status in (404, 503)
+    assert answer.status == 404
     assert b"<pre" not in answer.body
+
+
+def test_log_that_may_be_there_and_cannot_be_read_is_not_said_to_be_none(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    log_of(chosen, b"")
+    # It is below the root, and that does not answer.
+    hung = chosen._replace(hung=True)
+    answer = answered(get("/log?name=parse-1&host=rose"), facts_of(chosen), hung)
+    assert (answer.status, b"does not answer" in answer.body) == (503, True)
+    words = {"host": "rose", "driver": "parse-1", "start": None}
+    question = Question("serif", "piece", tuple(words.items()))
+    with nobody():
+        refused = looking.answer(question, lambda: chosen, Observer())
+    assert (refused.status, "Permission denied" in refused.error) == (503, True)
 
 
 # Drawing
