@@ -54,7 +54,8 @@ def obey(document):
         case ["fork", *_]:
             if not os.fork():
                 os.setsid()
-                (HERE / "away").write_text(str(os.getpid()))
+                (HERE / ".away").write_text(str(os.getpid()))
+                (HERE / ".away").rename(HERE / "away")
                 time.sleep(3600)
             while not (HERE / "away").exists():
                 time.sleep(0.01)
@@ -110,10 +111,7 @@ class Yard:
         for process in self._started:
             process.kill()
         # Whatever a watchdog should have ended and has not.
-        for pid in self.all_pids():
-            # It may end by itself meanwhile.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self.end_all(*self.all_pids())
         for process in self._started:
             process.communicate()
 
@@ -196,6 +194,11 @@ class Yard:
 
     # What there is to see
 
+    def local(self, host: str = "rose") -> Path:
+        """Where the watchdog of a host has its own records."""
+        name = os.path.basename(driver_ids.local_directory(str(self.root / "queues"), host))
+        return Path(self.environ["WATCHDOGD_STATE"]) / name
+
     def status(self, host: str = "rose") -> report.HostReport | None:
         """What the watchdog of a host published last."""
         path = self.root / "queues" / control.CONTROL / "hosts" / f"{host}.json"
@@ -203,6 +206,10 @@ class Yard:
             return report.decode(path.read_bytes())
         except FileNotFoundError:
             return None
+
+    def stages(self, host: str = "rose") -> Sequence[report.StageReport]:
+        status = self.status(host)
+        return status.stages if status else ()
 
     def drivers(self, host: str = "rose") -> dict[str, report.DriverReport]:
         status = self.status(host)
@@ -221,10 +228,9 @@ class Yard:
         return until(pid)
 
     def events(self, host: str = "rose") -> list[dict[str, Any]]:
-        local = Path(self.environ["WATCHDOGD_STATE"])
-        name = os.path.basename(driver_ids.local_directory(str(self.root / "queues"), host))
+        """What has happened. The last line may be half written as yet."""
         try:
-            lines = (local / name / "events.jsonl").read_text().splitlines()
+            *lines, _ = (self.local(host) / "events.jsonl").read_bytes().split(b"\n")
         except FileNotFoundError:
             return []
         return [json.loads(line) for line in lines]
@@ -234,6 +240,18 @@ class Yard:
         return sum(
             one["event"] == event and driver in ("", one.get("driver")) for one in self.events(host)
         )
+
+    def waits_for_files(self) -> bool:
+        """Whether the file system of the queues is in trouble, as far as its watchdog knows. On a
+        busy host it may have been before, for a moment."""
+        told = [one["event"] for one in self.events() if one["event"] in ("waiting-fs", "fs-well")]
+        return told[-1:] == ["waiting-fs"]
+
+    def end_all(self, *pids: int) -> None:
+        """Kill processes, in this order, of which some may end by the death of others."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def all_pids(self) -> list[int]:
         """Every process that has the yard in its environment."""

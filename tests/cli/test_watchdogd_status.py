@@ -257,8 +257,7 @@ def test_a_driver_started_since_its_watchdog_last_spoke_is_known_by_its_id(
     publish(file, report())
     for name, kept in (("rose-values-2", True), ("rose-parse-2", False), ("rose-values", False)):
         with running(queues / "input", queues / "values", name):
-            until(lambda: watch("status", file, "--json").json["drivers"])
-            (seen,) = watch("status", file, "--json").json["drivers"]
+            (seen,) = until(lambda: watch("status", file, "--json").json["drivers"])
             assert seen["kept"] is kept
             assert seen["name"] == ("values-2" if kept else name)
             assert ("no watchdog keeps it" in watch("status", file).out) is not kept

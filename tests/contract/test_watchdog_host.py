@@ -69,11 +69,11 @@ def test_full_disk_of_the_queues_costs_time_alone(scene: Scene) -> None:
             f"{ONE}\ndrivers = 2", TWO, 'name = "three"\ncommand = ["cat"]', pipeline="retries = 0"
         )
         for number in range(60):
-            scene.put(f"d{number}", f"slow 0.02 {'x' * 500}")
+            scene.put(f"d{number}", f"slow 0.04 {'x' * 500}")
         scene.run("--drain")
         scene.until(lambda: scene.ls("three"), "it works")
         queues.fill()
-        scene.until(lambda: scene.count("waiting-fs"), "it is noticed")
+        scene.until(scene.waits_for_files, "it is noticed")
         scene.befalls()
         queues.empty()
         scene.within(lambda: len(scene.ls("three")) == 60, "all goes on")
@@ -85,7 +85,7 @@ def test_status_answers_while_the_root_hangs(scene: Scene) -> None:
     with hanging_root(scene) as root:
         scene.begin(f"{ONE}\ngrace = 0")
         root.fail(Rule("*", hold=True))
-        scene.until(lambda: scene.count("waiting-fs") == 1, "it is noticed")
+        scene.until(scene.waits_for_files, "it is noticed")
         scene.befalls()
         with scene.asked("status") as status:
             scene.within(lambda: status.poll() is not None, "status answers")
@@ -100,7 +100,7 @@ def test_term_is_heard_while_the_root_hangs(scene: Scene) -> None:
     with hanging_root(scene) as root, closing(Manager(scene)) as manager:
         watchdog = scene.begin(f"{ONE}\ngrace = 0")
         root.fail(Rule("*", hold=True))
-        scene.until(lambda: scene.count("waiting-fs") == 1, "it is noticed")
+        scene.until(scene.waits_for_files, "it is noticed")
         scene.befalls()
         watchdog.terminate()
         scene.within(lambda: manager.said("STOPPING=1"), "TERM is heard")
@@ -117,13 +117,13 @@ def test_root_that_is_moved_away_is_waited_for(scene: Scene) -> None:
     scene.begin(ONE, TWO)
     scene.befalls()
     root.rename(away)
-    scene.within(lambda: scene.count("waiting-fs"), "it is noticed")
+    scene.within(scene.waits_for_files, "it is noticed")
     scene.within(lambda: scene.count("exited") >= 2, "the drivers have left")
     assert not root.exists()
     scene.befalls()
     away.rename(root)
     scene.put("a")
-    scene.within(lambda: scene.count("fs-well"), "it is back")
+    scene.within(lambda: not scene.waits_for_files(), "it is back")
     scene.within(lambda: scene.published("a"), "all goes on")
 
 

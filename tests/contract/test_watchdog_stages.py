@@ -2,13 +2,13 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.contract.watchdog_scene import COPIES, Scene, row
+from tests.network.doors import free_port
 
 CALL = 'call = "stages:more"'
 
@@ -30,14 +30,8 @@ def test_stage_of_each_kind_is_kept_and_drained(scene: Scene) -> None:
         os.kill(pid, signal.SIGKILL)
     scene.put("a")
     scene.within(lambda: scene.published("a"), "each is replaced")
-    assert scene.count("restarted") == len(stages)
-
-
-def a_port() -> int:
-    """Return the number of a port on which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    # A fork may have done it before it is told of.
+    scene.until(lambda: scene.count("restarted") == len(stages), "each is told of")
 
 
 @contextmanager
@@ -55,7 +49,7 @@ def door(scene: Scene, *words: str) -> "Iterator[subprocess.Popen[bytes]]":
 
 @row
 def test_broker_is_a_stage_like_any_other(scene: Scene) -> None:
-    address = f"tcp://127.0.0.1:{a_port()}"
+    address = f"tcp://127.0.0.1:{free_port()}"
     scene.begin(f'name = "one"\nbroker = "pingpong"\nlisten = "{address}"', f'name = "two"\n{CALL}')
     with door(scene, "worker", "pingpong", address, "--command", "cat {input}"):
         scene.put("a")
@@ -71,7 +65,7 @@ def test_broker_is_a_stage_like_any_other(scene: Scene) -> None:
 
 @row
 def test_broker_and_its_workers_heed_control_files_and_drain(scene: Scene) -> None:
-    address = f"tcp://127.0.0.1:{a_port()}"
+    address = f"tcp://127.0.0.1:{free_port()}"
     scene.write(
         f'name = "one"\nbroker = "pingpong"\nlisten = "{address}"',
         f'name = "two"\nworker = "pingpong"\nconnect = "{address}"\n{CALL}',
@@ -94,7 +88,7 @@ def test_broker_and_its_workers_heed_control_files_and_drain(scene: Scene) -> No
 
 @row
 def test_worker_is_a_stage_like_any_other(scene: Scene) -> None:
-    address = f"tcp://127.0.0.1:{a_port()}"
+    address = f"tcp://127.0.0.1:{free_port()}"
     dealt, out = scene.root / "queues/dealt", scene.root / "queues/out"
     dealt.mkdir(parents=True)
     words = ("broker", "pingpong", str(dealt), "--to", str(out), "--listen", address)

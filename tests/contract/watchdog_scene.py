@@ -224,9 +224,7 @@ class Scene(Yard):
     def kill_all(self, watchdog: "subprocess.Popen[str]", *first: int) -> None:
         """Kill every process of ours at once, as nearly as can be, these first."""
         self._codes[watchdog.pid] = -signal.SIGKILL
-        for pid in (*first, *self.all_pids()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self.end_all(*first, *self.all_pids())
         watchdog.wait(PATIENCE)
         self.until(lambda: self.all_pids() == [], "nothing runs any more")
 

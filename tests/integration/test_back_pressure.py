@@ -71,6 +71,7 @@ def test_somebody_at_another_output_is_no_consumer_of_the_full_one(site: Site) -
 def test_a_consumer_that_is_slow_is_waited_for(site: Site) -> None:
     site.submit(*(f"doc-{number}" for number in range(30)))
     second = site.start(doze, inputs="out", outputs="end", drain=False)
+    until(lambda: site.queue("out") and site.drivers("out"), "it is there")
     first = site.start(shout, drain=True, max_output_items=2)
     assert first.ended()[:2] == (0, "drained")
     until(lambda: len(site.files("end")) == 30, "everything comes out")

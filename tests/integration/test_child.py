@@ -10,7 +10,7 @@ import pytest
 
 from queuedriver.disk.processes import MARKER, kill_marked
 from queuedriver.processors.child import TAIL, Child, Tail
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 VALUE = f"3-{os.getpid()}"
 
@@ -95,7 +95,7 @@ def test_child_that_nobody_reaped_is_dead_when_its_block_ends() -> None:
 
 def test_child_whose_status_was_collected_by_others_has_ended_all_the_same() -> None:
     child = spawned("true")
-    assert child.ends_within(10)
+    assert child.ends_within(PATIENCE)
     os.waitpid(child.pid, 0)
     ended = child.reap()
     assert (ended.code, ended.signal, ended.exit_code) == (None, None, None)
@@ -104,7 +104,7 @@ def test_child_whose_status_was_collected_by_others_has_ended_all_the_same() -> 
 
 def test_real_time_signal_has_a_name_too() -> None:
     child = spawned("sh", "-c", "kill -40 $$")
-    assert child.ends_within(10)
+    assert child.ends_within(PATIENCE)
     assert child.reap().signal == "signal 40"
 
 

@@ -24,11 +24,14 @@ def more(yard: Yard, stages: str) -> None:
 
 def helpers(yard: Yard, *modules: str) -> list[int]:
     """The watchdog's processes that are no drivers."""
-    words = {
-        pid: Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        for pid in yard.all_pids()
-    }
-    return [pid for pid, said in words.items() if {*modules} & {*said}]
+    found = []
+    for pid in yard.all_pids():
+        # One that is on the list may have ended since.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            if {*modules} & {*words}:
+                found.append(pid)
+    return found
 
 
 # Disks
@@ -58,8 +61,7 @@ def test_full_disks_of_this_host_cost_no_document(yard: Yard) -> None:
             """,
         )
         yard.write(
-            'name = "one"\ncall = "stages:talk"\ntimeout = "200 ms"\nhard_after = "300 ms"\n'
-            "retries = 0"
+            'name = "one"\ncall = "stages:talk"\ntimeout = "2 s"\nhard_after = "1 s"\nretries = 0'
         )
         watchdog = yard.run()
         until(lambda: yard.states() == {"one-1": "ready"})
@@ -104,15 +106,14 @@ def test_drivers_outlive_what_they_were_forked_from(yard: Yard) -> None:
     # For the next driver, though none has ended yet.
     until(lambda: loaders() not in ([], [first]))
     assert {busy, idle} == {one.pid for one in yard.drivers().values()}
-    for pid in [*loaders(), idle]:
-        os.kill(pid, signal.SIGKILL)
+    yard.end_all(*loaders(), idle)
     until(lambda: sorted(yard.states().values()) == ["busy", "ready"] and loaders())
     assert busy in {one.pid for one in yard.drivers().values()}
     (yard.root / "go").touch()
     until(lambda: yard.ls("one") == ["a.ready"])
     watchdog.terminate()
     assert watchdog.wait(PATIENCE) == 0
-    assert yard.all_pids() == []
+    until(lambda: yard.all_pids() == [])
 
 
 # Programs
@@ -164,8 +165,12 @@ def test_what_a_driver_has_started_ends_with_it(yard: Yard) -> None:
     yard.put("a")
     watchdog = yard.run()
     until(lambda: yard.ls("one") == ["a.ready"])
-    ours = helpers(yard, "watchdogd.programs.io_helper", "watchdogd.programs.warden")
-    until(lambda: sorted(yard.all_pids()) == sorted([watchdog.pid, *ours, yard.pid("one-1")]))
+
+    def ours() -> list[int]:
+        others = helpers(yard, "watchdogd.programs.io_helper", "watchdogd.programs.warden")
+        return sorted([watchdog.pid, *others, yard.pid("one-1")])
+
+    until(lambda: sorted(yard.all_pids()) == ours())
     watchdog.terminate()
     assert watchdog.wait(PATIENCE) == 0
 

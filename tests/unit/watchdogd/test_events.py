@@ -2,6 +2,7 @@
 concern, who cannot hold anything up."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -245,16 +246,18 @@ def test_command_that_takes_longer_than_a_minute_is_ended_with_its_children(voic
 
 def test_flood_of_events_is_told_in_measure(voice: Voice) -> None:
     voice.run("echo")
+    began = time.monotonic()
     for _ in range(200):
         voice.events.say("ready")
     now = time.monotonic()
     voice.quiet(now)
-    # The first twenty went out at once; then one a second.
-    assert voice.log().count("\n") == 20 + 1
+    # The first twenty went out at once; then one a second, as perhaps by now.
+    lines = voice.log().count("\n")
+    assert 20 + 1 <= lines <= 20 + 1 + math.ceil(now - began)
     for second in range(1, 4):
         assert voice.events.tend(now + second - 1) <= now + second
         voice.quiet(now + second)
-        assert voice.log().count("\n") == 20 + 1 + second
+        assert voice.log().count("\n") == lines + second
     # Four ran at once, and only a hundred had room to wait.
     assert "96 events had no room, and were not told\n" in voice.log()
 

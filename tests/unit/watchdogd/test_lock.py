@@ -1,7 +1,6 @@
 """One watchdog for each host and root, and the second hears of the first."""
 
 import os
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -88,10 +87,17 @@ def say(tmp_path: Path) -> Callable[[HostReport], None]:
     return say
 
 
-def listen(tmp_path: Path, silence: float = 0.2) -> list[str]:
-    """What is said before a watchdog is let begin."""
+def listen(
+    tmp_path: Path, silence: float = 0.2, meanwhile: Callable[[], None] = lambda: None
+) -> list[str]:
+    """What is said before a watchdog is let begin; what is done while it listens to another."""
     said: list[str] = []
-    refuse_another(str(tmp_path / "queues"), "rose", said.append, silence)
+
+    def say(words: str) -> None:
+        said.append(words)
+        meanwhile()
+
+    refuse_another(str(tmp_path / "queues"), "rose", say, silence)
     return said
 
 
@@ -110,11 +116,8 @@ def test_second_on_another_host_of_that_name_is_refused(
     say: Callable[[HostReport], None], tmp_path: Path
 ) -> None:
     say(replace(REPORT, identity=ELSEWHERE, beat=1))
-    later = threading.Timer(0.2, lambda: say(replace(REPORT, identity=ELSEWHERE, beat=2)))
-    later.start()
     with pytest.raises(IdHeld, match="--host"):
-        listen(tmp_path, silence=60.0)
-    later.join()
+        listen(tmp_path, 60.0, lambda: say(replace(REPORT, identity=ELSEWHERE, beat=2)))
 
 
 @pytest.mark.parametrize(
@@ -146,10 +149,7 @@ def test_other_that_leaves_meanwhile_makes_room(
     say: Callable[[HostReport], None], tmp_path: Path
 ) -> None:
     say(replace(REPORT, identity=ELSEWHERE))
-    later = threading.Timer(0.2, lambda: say(replace(REPORT, identity=ELSEWHERE, state="stopped")))
-    later.start()
-    assert listen(tmp_path, silence=60.0)
-    later.join()
+    assert listen(tmp_path, 60.0, lambda: say(replace(REPORT, identity=ELSEWHERE, state="stopped")))
 
 
 @pytest.mark.parametrize("said", [b"", b"no json"])

@@ -10,7 +10,7 @@ import pytest
 
 from queuedriver.claims.liveness import identify
 from tests.disks import Disk
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from watchdogd.host import answers
 from watchdogd.report import HostReport, decode
 from watchdogd.report_file import local_reports, note_file, read_saved, save
@@ -96,8 +96,8 @@ def test_file_system_that_does_not_answer_is_known_in_time_and_an_error_is_an_an
     began = time.monotonic()
     assert not answers((tmp_path / "fifo").read_text, limit=0.2)
     assert time.monotonic() - began < 20
-    assert answers((tmp_path / "nothing").read_text)
-    assert answers(lambda: None)
+    assert answers((tmp_path / "nothing").read_text, limit=PATIENCE)
+    assert answers(lambda: None, limit=PATIENCE)
     # What was left behind ends by itself, once it can.
     until(_ended)
 
