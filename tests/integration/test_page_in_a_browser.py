@@ -174,6 +174,124 @@ def done(page: Page) -> int:
     return sum(int(one.replace(",", "") or 0) for one in found)
 
 
+def test_what_is_marked_or_in_focus_stays_while_the_rest_goes_on(page: Page) -> None:
+    page.go("stage?name=first")
+    # Not by a name that may be replaced meanwhile: these very elements are to stay.
+    page.browser.execute_script(
+        "window.link = document.querySelector('#drivers a'); link.focus();"
+        "window.marked = document.querySelector('#facts dt');"
+        "getSelection().selectAllChildren(marked);"
+    )
+    before = done(page)
+    page.yard.put("one-more.txt")
+    until(lambda: done(page) > before, "the number of documents that were done")
+    assert page.browser.execute_script(
+        "return link.isConnected && document.activeElement === link && marked.isConnected"
+        " && getSelection().toString() === marked.textContent"
+    )
+
+
+# Counts what a page asks for, and knows whether it will ask for more by itself.
+WATCHED = """
+const due = new Set(), set = window.setTimeout, clear = window.clearTimeout;
+let flying = 0;
+window.asked = 0;
+window.willAsk = () => due.size > 0 || flying > 0;
+window.setTimeout = (act, pause) => {
+  const id = set(() => { due.delete(id); act(); }, pause);
+  due.add(id);
+  return id;
+};
+window.clearTimeout = (id) => { due.delete(id); clear(id); };
+const send = XMLHttpRequest.prototype.send, get = window.fetch;
+XMLHttpRequest.prototype.send = function () {
+  asked += 1; flying += 1;
+  this.addEventListener("loadend", () => { flying -= 1; });
+  send.apply(this, arguments);
+};
+window.fetch = async (...words) => {
+  asked += 1; flying += 1;
+  const said = await get(...words);
+  const text = await said.text();
+  set(() => { flying -= 1; }, 100);
+  return new Response(text, {status: said.status});
+};
+window.see = (state) => {
+  Object.defineProperty(document, "hidden", {value: state !== "visible", configurable: true});
+  Object.defineProperty(document, "visibilityState", {value: state, configurable: true});
+  document.dispatchEvent(new Event("visibilitychange"));
+};
+"""
+
+
+def test_page_that_is_not_to_be_seen_asks_for_nothing(page: Page) -> None:
+    one = page.browser
+    added = one.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCHED})
+    try:
+        # It asks for itself, and for a log.
+        page.go("driver?name=parse-1&host=rose")
+        until_shown(one, "It follows what is printed.")
+        until(lambda: one.execute_script("return asked") >= 3, "it asks again and again")
+        one.execute_script("see('hidden')")
+        until(lambda: not one.execute_script("return willAsk()"), "it will ask for nothing")
+        asked = one.execute_script("return asked")
+        one.execute_script("see('visible')")
+        until(lambda: one.execute_script("return asked") >= asked + 2, "both are asked for again")
+    finally:
+        one.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+
+
+def test_what_is_shown_is_shown_again_by_its_address(page: Page) -> None:
+    one = page.browser
+    page.go("discarded")
+    reach(one, "//select[@id='stage']/option[.='parse']", lambda option: option.click())
+    reach(one, "//select[@id='since']/option[.='1h']", lambda option: option.click())
+    reach(one, "//input[@id='text']", lambda field: field.send_keys("bad-1"))
+    press(one, "Show")
+    for table in ("#groups", "#cases"):
+        until(partial(cells, one, table), f"what is in {table}")
+        shown, address = cells(one, table), one.current_url
+        first = one.current_window_handle
+        one.switch_to.new_window("tab")
+        one.get(address)
+        assert cells(one, table) == shown
+        one.close()
+        one.switch_to.window(first)
+        # Of the group, too, only what has these words.
+        assert "bad-1" in text(one)
+        assert "bad-2" not in text(one)
+        if table == "#groups":
+            follow(one, "1")
+
+
+def test_slip_that_makes_text_into_elements_or_code_runs_nothing(page: Page) -> None:
+    page.go()
+    # In a task of the page's own: what a debugger evaluates may do more.
+    refused = page.browser.execute_async_script(
+        """
+        const tries = [
+          () => { document.body.innerHTML = "<img src=x onerror='window.ran = 1'>"; },
+          () => { window.eval("window.ran = 1"); },
+          () => { document.createElement("script").src = "https://evil.example/x.js"; },
+          () => { document.body.setAttribute("onclick", "window.ran = 1"); },
+        ];
+        const done = arguments[0];
+        setTimeout(() => {
+          done(tries.filter((one) => {
+            try { one(); } catch { return true; }
+            document.body.click();
+            return false;
+          }).length);
+        }, 0);
+        """
+    )
+    assert page.browser.execute_script("return window.ran || 0") == 0
+    assert refused == 4
+    assert "Stages" in text(page.browser)
+    # These complaints were asked for.
+    complaints(page.browser)
+
+
 def test_log_follows_what_is_printed(page: Page) -> None:
     until(lambda: page.yard.drivers().get("parse-1"), "a driver")
     page.go("driver?name=parse-1&host=rose")

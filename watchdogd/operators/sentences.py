@@ -78,6 +78,11 @@ def loudness(state: str) -> Literal["", "loud", "bad"]:
     return "bad" if state in _BAD else "loud" if state in _LOUD else ""
 
 
+def again_in(driver: SeenDriver, now: float) -> str:
+    """Return in how long a driver is tried again; empty where that is not a matter of time."""
+    return format_duration(driver.until - now) if driver.until > now else ""
+
+
 def wanted_words(stage: SeenStage, watched: bool) -> str:
     """Return how many drivers it is to have; while no watchdog says, what the files say."""
     if stage.wanted or (watched and stage.drivers):
@@ -208,8 +213,8 @@ def _drivers(view: View) -> Iterator[Sentence]:
         verb = "is" if len(names) == 1 else "are"
         because = f": {_first_line(why)}" if why else ""
         which = names[0] if len(names) == 1 else stage
-        until = min(one.until for one in drivers)
-        again = f"; tried again in {format_duration(until - view.at)}" if until > view.at else ""
+        soonest = again_in(min(drivers, key=lambda one: one.until), view.at)
+        again = f"; tried again in {soonest}" if soonest else ""
         rest = _what_then(state, which, again, view.chosen)
         told = f"{', '.join(names[:_NAMED])}{more} {verb} {state}{because}{rest}"
         yield Sentence(told, bad=state in _BAD)

@@ -15,7 +15,7 @@ from watchdogd.cli.operators.navigation import ROWS, Place, Row, State, Wish
 from watchdogd.operators.causes import Case, Group, Survey
 from watchdogd.operators.history import trend
 from watchdogd.operators.meanings import MEANINGS
-from watchdogd.operators.sentences import loudness
+from watchdogd.operators.sentences import again_in, loudness
 from watchdogd.operators.view import SeenDriver, SeenStage, View
 
 _DOCUMENT_COLUMNS = ("DOCUMENT", ">LAST", "~WHY")
@@ -195,7 +195,9 @@ def _facts(driver: SeenDriver, view: View) -> Iterator[str]:
     """Yield what is known of one driver."""
     since = f" for {format_duration(view.at - driver.since)}" if driver.since else ""
     why = driver.why or (MEANINGS.get(driver.state, "") if loudness(driver.state) else "")
-    yield f"{driver.state}{since}{': ' + why if why else ''}"
+    soon = again_in(driver, view.at)
+    again = f"; tried again in {soon}" if soon else ""
+    yield f"{driver.state}{since}{': ' + why if why else ''}{again}"
     if driver.document:
         yield f"at hand: {driver.document}"
     parts = [f"process {driver.pid}" if driver.pid else "no process"]

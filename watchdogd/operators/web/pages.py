@@ -29,7 +29,7 @@ from watchdogd.operators.history import Moment, trend
 from watchdogd.operators.log_files import WINDOW, Piece
 from watchdogd.operators.meanings import MEANINGS
 from watchdogd.operators.route import Route as Way
-from watchdogd.operators.sentences import AMISS, as_json, loudness, wanted_words
+from watchdogd.operators.sentences import AMISS, again_in, as_json, loudness, wanted_words
 from watchdogd.operators.textfile import NOT_INSTALLED
 from watchdogd.operators.view import SeenDriver, SeenStage, View
 from watchdogd.operators.web.actions import action_of, very_many
@@ -184,7 +184,8 @@ def stage(visit: Visit, past: Past | None) -> Page:
 def driver(visit: Visit, _: object, stacks: str | None = None) -> Page:
     """Show one driver, and its log as it grows."""
     found = _driver(visit)
-    return _page(visit, "driver.html", {"driver": found, "stacks": stacks}, {"driver": found})
+    more = {"driver": found, "stacks": stacks, "again": again_in(found, visit.view.at)}
+    return _page(visit, "driver.html", more, {"driver": found})
 
 
 def stacks_question(visit: Visit) -> Question:

@@ -9,10 +9,28 @@ if (login && location.hash.length > 1) {
   login.submit();
 }
 
+// Does something again and again, each time after what it said last, in milliseconds; but nothing
+// while the page is not to be seen.
+function whileSeen(act, milliseconds) {
+  let timer = 0, busy = false;
+  async function turn() {
+    busy = true;
+    const pause = await act();
+    busy = false;
+    wait(pause);
+  }
+  function wait(pause) {
+    clearTimeout(timer);
+    if (!document.hidden && !busy) timer = setTimeout(turn, pause);
+  }
+  document.addEventListener("visibilitychange", () => wait(0));
+  wait(milliseconds);
+}
+
 // Every two seconds the page is asked for again, and what is new in it takes the place of what was
 // there; but nothing that somebody has open, in focus, selected or half filled in.
 const EVERY = 2000, SLOW = 5000, FAILURES = 3;
-let tag = "", failures = 0, timer = 0;
+let tag = "", failures = 0;
 const told = document.getElementById("polling");
 
 function isFilledIn(field) {
@@ -60,50 +78,45 @@ function poll() {
   ask.responseType = "document";
   ask.timeout = 15000;
   if (tag) ask.setRequestHeader("If-None-Match", tag);
-  ask.onloadend = () => {
-    const came = ask.status === 200 || ask.status === 304;
-    // The session is over: the page asks for a token again.
-    if (came && ask.response && ask.response.getElementById("login")) location.reload();
-    if (ask.status === 200 && ask.response) {
-      tag = ask.getResponseHeader("ETag") || "";
-      take(ask.response);
-    }
-    failures = came ? 0 : failures + 1;
-    if (failures === 0) told.dataset.at = new Date().toLocaleTimeString();
-    told.hidden = failures < FAILURES;
-    told.textContent = `▲ not updated since ${told.dataset.at || "it was opened"}: no answer`;
-    wait(performance.now() - began > EVERY ? SLOW : EVERY);
-  };
-  ask.send();
+  return new Promise((done) => {
+    ask.onloadend = () => {
+      const came = ask.status === 200 || ask.status === 304;
+      // The session is over: the page asks for a token again.
+      if (came && ask.response && ask.response.getElementById("login")) location.reload();
+      if (ask.status === 200 && ask.response) {
+        tag = ask.getResponseHeader("ETag") || "";
+        take(ask.response);
+      }
+      failures = came ? 0 : failures + 1;
+      if (failures === 0) told.dataset.at = new Date().toLocaleTimeString();
+      told.hidden = failures < FAILURES;
+      told.textContent = `▲ not updated since ${told.dataset.at || "it was opened"}: no answer`;
+      done(performance.now() - began > EVERY ? SLOW : EVERY);
+    };
+    ask.send();
+  });
 }
 
-function wait(milliseconds) {
-  clearTimeout(timer);
-  if (!document.hidden) timer = setTimeout(poll, milliseconds);
-}
-
-if (told && document.querySelector("[data-live]")) {
-  wait(EVERY);
-  document.addEventListener("visibilitychange", () => wait(0));
-}
+if (told && document.querySelector("[data-live]")) whileSeen(poll, EVERY);
 
 // A log that follows: windows of bytes, shown as text, of which the last lines are kept.
 const log = document.getElementById("log"), LINES = 2000;
 let from = null, file = 0, rest = "";
 
+function lastLines(text) {
+  return text.split("\n").slice(-LINES).join("\n");
+}
+
 function show(text) {
-  const follows = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
-  const lines = (log.textContent + text).split("\n");
-  const kept = lines.slice(-LINES).join("\n");
   const chosen = document.getSelection();
   // Somebody who marks a line wants it to stay.
   if (chosen && !chosen.isCollapsed && log.contains(chosen.anchorNode)) {
-    rest += text;
-    return false;
+    rest = lastLines(text);
+    return;
   }
-  log.textContent = kept;
+  const follows = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
+  log.textContent = lastLines(log.textContent + text);
   if (follows) log.scrollTop = log.scrollHeight;
-  return true;
 }
 
 async function follow() {
@@ -130,7 +143,7 @@ async function follow() {
     state.textContent = "No answer; it is tried again.";
     soon = 5000;
   }
-  setTimeout(follow, document.hidden ? 5000 : soon);
+  return soon;
 }
 
-if (log) follow();
+if (log) whileSeen(follow, 0);

@@ -207,6 +207,13 @@ def test_one_driver_with_the_end_of_its_log_and_what_was_before() -> None:
     assert sitting.draw()[-2] == "line 39"
 
 
+def test_driver_that_rests_says_why_and_when_it_is_tried_again() -> None:
+    resting = driver("parse-1", state="backoff", why="exit code 3", until=AT + 300)
+    sitting = Sitting(seen(drivers=[resting]))
+    sitting.press("down", "enter", "enter")
+    assert sitting.draw()[1] == "backoff for 12 s: exit code 3; tried again in 5 min"
+
+
 def test_the_way_of_a_document_is_read_from_its_beginning() -> None:
     text = tuple(f"stop {number}" for number in range(40))
     sitting = Sitting(seen(drivers=PARSE, detail=Detail(text)))

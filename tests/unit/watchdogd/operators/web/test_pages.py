@@ -1,10 +1,12 @@
 """What the pages show, and that nothing in a name, a report or a log is obeyed."""
 
+import html
 import html.parser
 import json
 import os
 import re
 import sys
+import time
 import unicodedata
 from pathlib import Path
 from types import FrameType
@@ -139,6 +141,28 @@ def test_every_page_is_there_for_programs(path: str, tmp_path: Path) -> None:
     assert json.loads(answer.body)["version"] == 1
     # No driver has a log there, and there is no batch.
     assert answer.status == (404 if path in ("/log", "/batch") else 200)
+
+
+def test_driver_that_rests_says_why_and_when_it_is_tried_again(tmp_path: Path) -> None:
+    until = time.time() + 7200
+    resting = driver("parse-1", state="backoff", why="exit code 3", pid=0, until=until)
+    chosen = chosen_in(tmp_path, drivers=(resting, driver("parse-2")))
+    told = elements("/driver?name=parse-1", chosen).text
+    assert "why exit code 3" in told
+    assert "tried again in 2 h" in told
+    assert "tried again" not in elements("/driver?name=parse-2", chosen).text
+
+
+def test_group_is_as_large_as_the_list_says_that_leads_to_it(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    for number in range(4):
+        discard(chosen, f"bad-{number}", "no text")
+    page = answered(get("/discarded?text=bad-2"), facts_of(chosen), chosen).body.decode()
+    address = re.search(r'href="/[0-9a-f]+(/discarded\?[^"]*group=[^"]*)"', page)
+    assert address
+    group = elements(html.unescape(address[1]), chosen).text
+    assert "1 document" in group
+    assert "bad-3" not in group
 
 
 def test_drivers_that_need_somebody_are_those_that_a_sentence_tells_of(tmp_path: Path) -> None:
