@@ -89,6 +89,26 @@ def test_who_listens_at_a_name_listens_at_every_address_of_it(resolver: threadin
                 until(partial(operator.eq, Joined(b"%d" % number)), listener, caller)
 
 
+def test_port_that_somebody_has_at_another_address_of_a_name_is_not_the_one_that_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, resolver: threading.Event
+) -> None:
+    resolver.set()
+    listen, taken = socket.create_server, list[socket.socket]()
+
+    def and_another_is_faster(address: tuple[Any, ...], **given: Any) -> socket.socket:
+        sock = listen(address, **given)
+        if not taken:
+            taken.append(listen(("127.0.0.1", sock.getsockname()[1])))
+        return sock
+
+    monkeypatch.setattr(socket, "create_server", and_another_is_faster)
+    with closing(Listener(("tcp://rose:*",))) as listener, closing(taken[0]):
+        ports = {int(one.rpartition(":")[2]) for one in listener.endpoints}
+        assert len(listener.endpoints) == len(ADDRESSES)
+        assert len(ports) == 1
+        assert taken[0].getsockname()[1] not in ports
+
+
 def test_address_of_a_name_that_is_not_this_host_s_is_left_out(
     monkeypatch: pytest.MonkeyPatch, resolver: threading.Event
 ) -> None:

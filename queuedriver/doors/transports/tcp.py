@@ -18,7 +18,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -57,6 +57,8 @@ _LINGER = 1.0
 _ENDED = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM)
 # What bind(2) says of an address that this host has not.
 _NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+# How often another port is tried, where any will do and the name has several addresses.
+_OTHER_PORTS = 20
 # Every address of the host, those of IPv4 included.
 _ANY_IPV6 = "::"
 _SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -372,35 +374,49 @@ class Listener(_Tcp):
                 self._epoll.modify(fd, _READ)
 
     def close(self) -> None:
-        for fd, sock in self._sockets.items():
-            self._epoll.unregister(fd)
-            sock.close()
-        self._sockets.clear()
+        self._stop_listening({})
         super().close()
 
     def _listen(self, endpoint: str) -> list[str]:
         """Listen at every address of an endpoint that this host has, all with one port; return
         where that is."""
         host, port = host_and_port(endpoint)
-        bound: list[str] = []
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_passive(host))
-            for number, (family, *_, address) in enumerate(found, 1):
-                at = address[0], port, *address[2:]
+            for _ in range(0 if port else _OTHER_PORTS):
+                before = dict(self._sockets)
                 try:
-                    where, port = self._bind(family, at)
+                    return self._listen_at(found, port)
                 except OSError as error:
-                    # A name may have an address of IPv6 on a host without.
-                    if error.errno not in _NOT_OURS or (number == len(found) and not bound):
+                    # What is free at one address may be somebody's at the next.
+                    if error.errno != errno.EADDRINUSE:
                         raise
-                else:
-                    where = f"[{where}]" if ":" in where else where
-                    bound.append(f"tcp://{where}:{port}")
+                    self._stop_listening(before)
+            return self._listen_at(found, port)
         except OSError as error:
             raise CannotUse(
                 f"cannot listen at {endpoint}: {_words(error)}; choose another --listen"
             ) from None
+
+    def _listen_at(self, found: list[tuple[Any, ...]], port: int) -> list[str]:
+        bound: list[str] = []
+        for number, (family, *_, address) in enumerate(found, 1):
+            at = address[0], port, *address[2:]
+            try:
+                where, port = self._bind(family, at)
+            except OSError as error:
+                # A name may have an address of IPv6 on a host without.
+                if error.errno not in _NOT_OURS or (number == len(found) and not bound):
+                    raise
+            else:
+                where = f"[{where}]" if ":" in where else where
+                bound.append(f"tcp://{where}:{port}")
         return bound
+
+    def _stop_listening(self, but: Mapping[int, socket.socket]) -> None:
+        for fd in self._sockets.keys() - but:
+            self._epoll.unregister(fd)
+            self._sockets.pop(fd).close()
 
     def _bind(self, family: int, address: Any) -> tuple[str, int]:
         both = family == socket.AF_INET6 and address[0] == _ANY_IPV6
