@@ -22,7 +22,7 @@ PRELOADED = f"{ONE}\npreload = true"
 
 @row
 def test_helper_that_stands_still_costs_time_alone(scene: Scene) -> None:
-    scene.begin(f'{ONE}\ntimeout = "2 s"\nhard_after = "1 s"', f"{TWO}\n{OUT}")
+    scene.begin(f'{ONE}\ntimeout = "5 s"\nhard_after = "5 s"', f"{TWO}\n{OUT}")
     with stopped(scene.one("helper")):
         scene.befalls()
         scene.within(scene.waits_for_files, "it is noticed")
@@ -79,14 +79,13 @@ def test_driver_is_replaced_though_the_helper_was_killed_with_it(scene: Scene) -
 
 @row
 def test_template_that_stands_still_is_replaced(scene: Scene) -> None:
-    scene.begin(f'{PRELOADED}\nstartup_timeout = "2 s"\ndrivers = 2')
+    scene.begin(f'{PRELOADED}\nstartup_timeout = "4 s"\ndrivers = 2')
     scene.until(lambda: len(scene.drivers_here()) == 2, "both are there")
     template = scene.one("template")
     with stopped(template):
         scene.befalls()
         # Both, for one may have been forked in advance.
-        for pid in scene.drivers_here():
-            os.kill(pid, signal.SIGKILL)
+        scene.end_all(*scene.drivers_here())
         scene.within(lambda: not is_alive(template), "it is ended")
         scene.within(lambda: len(scene.drivers_here()) == 2, "both drivers are replaced")
 
