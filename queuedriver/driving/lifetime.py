@@ -19,8 +19,8 @@ from queuedriver.options import Options
 
 # Recycling is spread, so that drivers started together do not all load their models at once.
 _JITTER = 0.1
-# How often memory is looked at, in seconds; and at least so many times as long as that takes: whose
-# child is whose is seen by going through all processes of the host.
+# How often memory is looked at, in seconds; and at least so many times as long as that keeps a
+# processor busy: whose child is whose is seen by going through all processes of the host.
 _MEMORY_EVERY = 1.0
 _MEMORY_WORTH = 100
 # The last word of a driver that nothing fits any more into the time it has.
@@ -60,9 +60,10 @@ class Recycling:
             # Late: whatever else is here is pure.
             from queuedriver.disk.processes import tree_memory
 
-            began_at = time.monotonic()
+            # Not how long it waited for a processor: on a busy machine a leak is no less urgent.
+            before = time.thread_time()
             memory = tree_memory()
-            took = time.monotonic() - began_at
+            took = time.thread_time() - before
             self._memory_at = now + max(_MEMORY_EVERY, _MEMORY_WORTH * took)
             if memory > self._memory:
                 return f"it uses {memory >> 20} MiB of memory"

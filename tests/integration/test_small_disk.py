@@ -142,7 +142,13 @@ def test_disk_that_is_frozen_in_the_middle_of_a_run_costs_time_only(tmp_path: Pa
 
 # A whole pipeline, with its watchdog
 
-STAGES = ('name = "one"\ncall = "stages:obey"\ndrivers = 2', 'name = "two"\ncommand = ["cat"]')
+# Of the last stage most documents wait for the test: or all might be through too early.
+STAGES = (
+    'name = "one"\ncall = "stages:obey"\ndrivers = 2',
+    """name = "two"
+command = ["sh", "-c", 'until [ $(ls "$1/queues/two" | wc -l) -lt 20 -o -e "$1/go" ]; do \
+sleep .01; done; cat', "sh", "{root}"]""",
+)
 
 
 @pytest.fixture
@@ -155,13 +161,14 @@ def yard(tmp_path: Path, disk: Ext4) -> Iterator[Yard]:
 
 @pytest.mark.parametrize("disk", ["bytes"], indirect=True)
 def test_full_disk_in_the_middle_of_a_pipeline_costs_time_only(disk: Ext4, yard: Yard) -> None:
-    yard.write(*STAGES, pipeline="retries = 0")
+    yard.write(*(one.format(root=yard.root) for one in STAGES), pipeline="retries = 0")
     yard.file.write_text(yard.file.read_text().replace("durable = false\n", ""))
     for number in range(DOCUMENTS):
         yard.put(f"d{number}", f"slow 0.01 {number}")
     watchdog = yard.run("--drain")
     until(lambda: len(yard.ls("two")) > 5)
     disk.fill()
+    (yard.root / "go").touch()
     until(lambda: yard.count("waiting-fs"))
     disk.empty()
     _, said = watchdog.communicate(timeout=PATIENCE)

@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 
+from queuedriver.disk import processes
 from queuedriver.disk.processes import tree_memory
 from queuedriver.driving.lifetime import Recycling
 from queuedriver.options import Options
@@ -46,6 +48,24 @@ def test_recycling_by_memory_goes_by_what_is_in_use() -> None:
     # Looked at but once a second: it costs more than a short document.
     assert recycling.due(0.5, 0) == ""
     assert recycling.due(1000.0, 0) != ""
+
+
+def test_memory_is_looked_at_as_often_where_others_keep_a_look_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A driver that leaks takes no less of a machine that is busy."""
+    looks = []
+
+    def slowly() -> int:
+        time.sleep(0.1)
+        looks.append(1)
+        return 0
+
+    monkeypatch.setattr(processes, "tree_memory", slowly)
+    recycling = Recycling(Options(max_memory=1 << 20), now=0.0)
+    for now in range(3):
+        recycling.due(2.0 * now, 0)
+    assert len(looks) == 3
 
 
 def test_memory_of_the_programs_that_a_driver_runs_counts() -> None:
