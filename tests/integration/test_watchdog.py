@@ -444,6 +444,8 @@ def test_restart_that_was_asked_for_between_two_watchdogs_is_met_once(yard: Yard
     control.restart(str(yard.root / "queues"), "one", time.time_ns() // 1000)
     second = yard.run()
     until(lambda: yard.count("restarted", "one-1") == 1)
+    # One that has not said who it is would not be found.
+    until(lambda: (one := yard.status()) is not None and one.pid == second.pid)
     until(lambda: yard.states() == {"one-1": "ready"})
     # The next one finds the same request, and a driver that knows of it.
     third = replace(yard, second)
