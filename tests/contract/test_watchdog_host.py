@@ -210,6 +210,8 @@ def test_drivers_that_are_killed_while_they_leave_cost_nothing(scene: Scene) -> 
     scene.go()
     watchdog = scene.run()
     scene.within(lambda: scene.published("a"), "it is done")
+    # A moment later it is in the journal, too.
+    scene.until(lambda: scene.history("a")[-1:] == ["published"], "it is told")
     assert set(scene.history("a")) == {
         "released its driver was ended while it was leaving",
         "published",
