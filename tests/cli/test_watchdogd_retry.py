@@ -188,7 +188,25 @@ def test_what_went_through_is_sent_through_once_more(file: Path, watch: Watch) -
     drive(queues / "parse", queues / "out", archive=archive)
     assert watch("batch", batch).out.splitlines()[-1] == "2 through, 0 failed again, 0 waiting"
     assert listed(file.parent / "archive") == ["a", "b", "c"]
-    assert watch("replay", "out", "d").code == 66
+
+
+def test_only_what_the_archive_has_is_sent_through_once_more(file: Path, watch: Watch) -> None:
+    queues, archive = file.parent / "queues", file.parent / "archive"
+    submit(queues / "parse", "a")
+    drive(queues / "parse", queues / "out", archive=str(archive))
+    for words in (("d*",), ("d*", "--dry-run")):
+        called = watch("replay", "out", *words)
+        assert (called.code, called.err) == (66, f"watchdogd: no 'd*' in {archive}\n")
+    # No batch of nothing.
+    assert not watch("batch").out
+    shown = watch("replay", "out", "a", "d", "--dry-run")
+    assert (shown.code, shown.err) == (66, f"watchdogd: no 'd' in {archive}\n")
+    assert shown.out.splitlines() == ["would send 1 document through stage out once more", "  a"]
+    sent = watch("replay", "out", "a", "d", "--json")
+    assert sent.code == 66
+    came = {one["docid"]: one["came"] for one in json.loads(sent.out)["documents"]}
+    assert came == {"a": "done", "d": "missing"}
+    assert watch("batch").out.count("stage out") == 1
 
 
 def test_who_put_documents_back_is_noted(file: Path, watch: Watch) -> None:

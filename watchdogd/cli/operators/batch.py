@@ -14,6 +14,7 @@ from queuedriver.cli.render import escape_name, paint_for, table, write_json
 from queuedriver.cli.words import argument, flag
 from queuedriver.errors import NotFound
 from queuedriver.format.units import format_count, format_instant
+from queuedriver.operating.operations import Result
 from queuedriver.operating.queue import opened
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.pipeline_argument import choose, stage_named
@@ -88,21 +89,29 @@ def replay(
     """
     chosen = choose(pipeline)
     one = stage_named(chosen, stage)
-    wanted = _archived(chosen, one, docid)
+    wanted, missing = _archived(chosen, one, docid)
     made = batches.of_archived(one, wanted, actions.operator(), f"stage {stage}", time.time())
     what = f"send {format_count(len(wanted), 'document')} through stage {stage} once more"
     ask = docid is None or len(wanted) > len(docid)
-    return carry_out(chosen, made, what, How(dry_run, yes, as_json), ask=ask)
+    return carry_out(chosen, made, what, How(dry_run, yes, as_json), ask=ask, missing=missing)
 
 
-def _archived(chosen: Chosen, stage: Stage, docids: Sequence[str] | None) -> list[str]:
-    """Return the archived documents that are meant: those named, or all."""
+def _archived(
+    chosen: Chosen, stage: Stage, docids: Sequence[str] | None
+) -> tuple[list[str], list[tuple[str, Result]]]:
+    """Return the archived documents that are meant, those named or all, and what is not there."""
     if not stage.inputs:
         raise NotFound(f"stage {stage.name!r} has no queue, but a broker; replay there")
     path = chosen.pipeline.path(stage.inputs[0])
     with opened(path) as queue, closing(batches.archive_of(queue)) as archive:
         known = dict.fromkeys(sorted(one for one in archive.names() if one[0] != "."))
-    return list(known) if docids is None else matching(meant(docids), known)
+        found = list(known) if docids is None else matching(meant(docids), known)
+        missing = [
+            (path, Result(one, "missing", f"no {one!r} in {archive.path}"))
+            for one in found
+            if one not in known
+        ]
+    return [one for one in found if one in known], missing
 
 
 # What is put back, by whichever command
@@ -116,15 +125,25 @@ class How(NamedTuple):
     as_json: bool
 
 
-def carry_out(chosen: Chosen, made: Batch, what: str, how: How, *, ask: bool) -> int:
+def carry_out(
+    chosen: Chosen,
+    made: Batch,
+    what: str,
+    how: How,
+    *,
+    ask: bool,
+    missing: Sequence[tuple[str, Result]] = (),
+) -> int:
     """Put the documents of a batch back, once somebody says that they are meant; say how to follow
-    it, and return the exit code."""
+    it, and which are missing, and return the exit code."""
     if how.dry_run:
-        name_some(what, [one.docid for one in made.documents])
-        return 0
+        if made.documents or not missing:
+            name_some(what, [one.docid for one in made.documents])
+        return report_refusals([one for _, one in missing])
     if made.documents and ask:
         confirm(what, how.yes)
     came = actions.put_back(chosen, made) if made.documents else Came([], [])
+    came.results.extend(missing)
     code = tell(chosen, came, how, made.id if made.documents else "")
     if made.documents and not how.as_json:
         say(f"{chosen.command(f'batch {made.id}')} tells what becomes of them")
