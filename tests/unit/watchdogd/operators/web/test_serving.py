@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 pytest.importorskip("jinja2")
@@ -23,9 +24,10 @@ from waitress.adjustments import Adjustments
 from queuedriver.errors import BadArgument, NotPermitted
 from tests.cli.pipelines import call, make, publish, report
 from tests.page_inputs import KEYS, LOCAL, PREFIX, member
-from tests.page_servers import served
+from tests.page_servers import Served, served
 from tests.waiting import PATIENCE, is_alive, until
-from watchdogd.operators.web import server, snapshot
+from tests.watchdogs import Yard
+from watchdogd.operators.web import security, server, snapshot
 from watchdogd.operators.web.page_inputs import Question, Site
 from watchdogd.operators.web.respond import Request
 from watchdogd.operators.web.server import listen_at
@@ -97,6 +99,44 @@ def test_button_that_is_pressed_through_the_socket_is_noted_with_the_user_of_its
         told = json.loads(page.get("/events.json", bearer)[1])["events"]
         assert told[0]["message"] == "pause parse"
         assert told[0]["who"].startswith(f"user {os.getuid()}")
+
+
+@pytest.mark.slow
+def test_nobody_may_change_anything_where_nobody_allowed_it(tmp_path: Path) -> None:
+    with served(reported(tmp_path), tmp_path) as page:
+        page.wait_until_well()
+        (tokens,) = (tmp_path / "run").rglob("page.tokens")
+        keys = read_keys(str(tokens))
+        for token in keys:
+            status, headers, _ = page.post("/login", {"token": token})
+            assert status == 303
+            cookie = {"cookie": headers["Set-Cookie"].partition(";")[0], "host": "localhost"}
+            assert 'method="post"' not in page.get("/stage?name=parse", cookie)[1]
+            form = {"form": security.session_of(cookie, keys).form}
+            assert page.post("/do?do=pause&stage=parse", form, cookie)[0] == 403
+        assert not list(tmp_path.rglob("PAUSE"))
+
+
+@pytest.mark.slow
+def test_nothing_but_files_is_needed(tmp_path: Path) -> None:
+    with Yard(tmp_path) as yard:
+        yard.write('name = "work"\ncall = "stages:shout"')
+        yard.put("doc.txt")
+        yard.run()
+        with served(yard.file, tmp_path, environ=yard.environ) as page:
+            page.wait_until_well()
+            until(lambda: _done(page) == 1, "a document that is done")
+            processes = [psutil.Process(pid) for pid in yard.all_pids()]
+            # A watchdog, its helper and warden, a driver; a server, and what looks for it.
+            assert len(processes) >= 6
+            for one in processes:
+                # No database, no broker, no port: nobody is connected to anything, nor listens.
+                assert one.net_connections("inet") == []
+
+
+def _done(page: Served) -> int:
+    drivers = json.loads(page.get("/stage.json?name=work")[1])["drivers"]
+    return sum(one["documents"] for one in drivers)
 
 
 @pytest.mark.slow
