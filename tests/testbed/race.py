@@ -64,7 +64,8 @@ class Race:
         """Until so much more of the documents are published."""
         published = self._witness.published
         wanted = min(len(published()) + share * len(self.docids), len(self.docids))
-        until(lambda: len(published()) >= wanted, f"{wanted:.0f} documents are published")
+        words = f"{wanted:.0f} documents are published"
+        until(lambda: len(published()) >= wanted, words, 3 * PATIENCE)
 
     def cut_power(self) -> None:
         """Of the server, amid what it does: its last replies do not get through."""
@@ -89,7 +90,8 @@ class Race:
         def have() -> int:
             return sum(file.exists() and state in file.read_text().split() for file in files)
 
-        until(lambda: have() >= share * len(files), f"{share:.0%} of the drivers are {state}")
+        words = f"{share:.0%} of the drivers are {state}"
+        until(lambda: have() >= share * len(files), words, 3 * PATIENCE)
 
     def finish(self) -> None:
         """Wait until the drivers have left, because nothing is left to do."""

@@ -20,6 +20,7 @@ from queuedriver.claims.document import Document
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
 from queuedriver.format import names
+from queuedriver.operating.history import read_history
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests import openings
@@ -40,6 +41,12 @@ def put(queue: str, docids: Sequence[str], durable: bool = True) -> int:
         return sum(1 for _ in opened.submit_many(documents, durable=durable))
 
 
+def put_one(queue: str, docid: str) -> float:
+    """Submit a document; return when, by the clock that all guests have."""
+    put(queue, [docid])
+    return time.time()
+
+
 def drive(
     inputs: str,
     outputs: str,
@@ -47,8 +54,10 @@ def drive(
     options: Mapping[str, Any],
     held: str = "",
     written: bool = False,
+    takes: float = 0.0,
 ) -> dict[str, Any]:
     """Be a driver until there is a reason to leave. A file of the lab has all states it was in.
+    Documents take so many seconds at most, each another part of that.
 
     With `held`, each document is kept until there is a file of that name: before its output is
     written, or after (`written`). Where the driver is now, a file `<held>.at` says.
@@ -56,6 +65,7 @@ def drive(
 
     def process(document: Document) -> Iterator[bytes]:
         shouted = document.read().upper()
+        time.sleep(takes * (zlib.crc32(document.docid.encode()) % 100) / 100)
         if written:
             yield shouted
         if held:
@@ -136,6 +146,12 @@ def command(*words: str) -> dict[str, Any]:
     line = [sys.executable, "-m", "queuedriver", *words]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     return {"exit_code": done.returncode, "said": done.stdout + done.stderr}
+
+
+def published_at(queue: str, docid: str) -> float:
+    """Return when a document was published, by the journals."""
+    found = read_history(os.path.join(queue, names.PRIVATE, names.JOURNAL), docid).events
+    return next(one.at for one in found if one.event == "published")
 
 
 def docid_of(name: str) -> str:
