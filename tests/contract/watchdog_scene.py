@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -385,25 +386,30 @@ def row(act: Callable[..., None]) -> Callable[..., None]:
 
 
 class Manager:
-    """A service manager, as far as a watchdog talks to one."""
+    """A service manager, as far as a watchdog talks to one. It listens all the time: what a full
+    socket has no room for is lost."""
 
     def __init__(self, scene: Scene) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         # In no directory: the path of a test's may be too long for a socket.
         name = f"{scene.root.name}-{os.getpid()}-{time.monotonic_ns()}"
         self._socket.bind(f"\0{name}")
-        self._socket.setblocking(False)  # noqa: FBT003 - the system's interface
         self._said: list[str] = []
+        self._listens = threading.Thread(target=self._listen)
+        self._listens.start()
         scene.environ["NOTIFY_SOCKET"] = f"@{name}"
+
+    def _listen(self) -> None:
+        while said := self._socket.recv(4096):
+            self._said += said.decode().splitlines()
 
     def said(self, word: str) -> bool:
         """Whether it was told so."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                self._said += self._socket.recv(4096).decode().splitlines()
         return word in self._said
 
     def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._listens.join()
         self._socket.close()
 
 
