@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from queuedriver.disk.processes import process_ticks
 from queuedriver.driving.live_status import Board
-from tests.children import open_files
+from tests.children import open_files, without_collections
 from tests.integration.preloaded import COMMAND, Watch, load_of
 from tests.waiting import until
 from watchdogd import linux, template
@@ -84,15 +84,16 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     linux.become_subreaper()
-    before = open_files()
-    stage = Stage(tmp_path)
-    try:
-        yield stage
-    finally:
-        stage.end()
-        Children().close()
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
-    assert open_files() == before
+    with without_collections():
+        before = open_files()
+        stage = Stage(tmp_path)
+        try:
+            yield stage
+        finally:
+            stage.end()
+            Children().close()
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
+        assert open_files() == before
 
 
 def ended(watch: Watch, process: Child) -> Exit:

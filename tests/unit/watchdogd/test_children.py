@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.disk.processes import process_ticks, signal_name
-from tests.children import end_of, few_descriptors, open_files
+from tests.children import end_of, few_descriptors, open_files, without_collections
 from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE
 from tests.waiting import until, until_ended
@@ -46,6 +46,7 @@ def test_exit_code_and_signal_are_told_apart(children: Children) -> None:
 
 
 @pytest.mark.parametrize("what", ["program", "warden"])
+@without_collections()
 def test_start_that_fails_for_want_of_descriptors_keeps_none(
     children: Children, tmp_path: Path, what: str
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.children import few_descriptors, open_files
+from tests.children import few_descriptors, open_files, without_collections
 from tests.waiting import PATIENCE, is_alive, until, until_ended
 from watchdogd.children import Children
 from watchdogd.events import Event, Events, describe, words
@@ -291,6 +291,7 @@ def test_command_whose_log_cannot_be_written_runs_all_the_same(voice: Voice) -> 
     assert (voice.place / "pipeline/started").exists()
 
 
+@without_collections()
 def test_event_for_which_no_file_can_be_opened_is_counted_and_keeps_nothing_open(
     voice: Voice,
 ) -> None:

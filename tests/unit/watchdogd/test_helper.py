@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from queuedriver.driving.measurements import CAUSES
+from tests.children import open_files, without_collections
 from tests.waiting import until, until_ended
 from watchdogd.children import Child, Children
 from watchdogd.helper import (
@@ -354,15 +355,16 @@ def test_program_that_is_not_there_is_noted(bench: Bench, tmp_path: Path) -> Non
     assert helper.fd == -1
 
 
+@without_collections()
 def test_process_that_cannot_be_started_is_noted(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "io-helper.log").mkdir()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     helper = bench.helper("")
     assert helper.tend(now=0.0) == RESTART_EVERY
     assert "cannot start" in bench.notes[0]
     assert helper.lost(now=0.0)
     assert helper.fd == -1
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 def test_helper_that_was_begun_before_is_the_first_and_another_follows_it(bench: Bench) -> None:
