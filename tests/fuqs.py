@@ -22,6 +22,7 @@ from queuedriver.jobs.jobfile import JobFile, encode
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.drivers import FORKS, PATIENCE
+from tests.endpoints import own_endpoint
 from tests.openings import registrations
 from tests.waiting import until
 
@@ -131,7 +132,7 @@ class Pool:
         asked = BrokerSettings(
             input=str(self.queue),
             outputs=(str(self.output),),
-            listen=(listen or self.endpoint or "tcp://127.0.0.1:*",),
+            listen=(listen or self.endpoint or own_endpoint(),),
             options=driving(given),
             **given,
         )

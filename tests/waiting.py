@@ -3,6 +3,7 @@
 import contextlib
 import os
 import select
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,17 @@ def stands_still(pid: int) -> bool:
 def is_alive(pid: int) -> bool:
     """Whether a process has not ended, be it that nobody has reaped it."""
     return state_of(pid) != "Z"
+
+
+def until_heard(pid: int, number: signal.Signals) -> None:
+    """Wait until a signal has reached its process: it is noted there before anything else is."""
+
+    def is_heard() -> bool:
+        status = Path(f"/proc/{pid}/status").read_text()
+        pending = [line.split()[1] for line in status.splitlines() if "Pnd:" in line]
+        return not any(int(one, 16) >> (number - 1) & 1 for one in pending)
+
+    until(is_heard, f"{number.name} has reached {pid}")
 
 
 def until_ended(*pids: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from queuedriver.cli import COMMANDS
 from tests.cli.processes import ENVIRON
 from tests.cli.queues import call, listed, submit
+from tests.endpoints import own_endpoint
 from tests.waiting import PATIENCE, until
 
 Capsys = pytest.CaptureFixture[str]
@@ -233,8 +234,10 @@ def test_terminal_that_stands_still_keeps_neither_broker_nor_worker(words: Seque
         while True:
             os.write(writing, b"-")
     os.set_blocking(writing, True)
+    # Not where a broker listens that was told no address: somebody may.
+    where = ("--listen", own_endpoint()) if words is BROKER else ()
     process = subprocess.Popen(
-        [sys.executable, "-m", "queuedriver", *words], stderr=writing, env=ENVIRON
+        [sys.executable, "-m", "queuedriver", *words, *where], stderr=writing, env=ENVIRON
     )
     try:
         until(lambda: hears_term(process.pid))

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.pages import ROOT, blocks
 from tests.cli.queues import PATIENCE
-from tests.network.doors import free_port
+from tests.endpoints import free_port, is_listening, own_host
 from tests.waiting import contents, until
 
 # What runs until it is told to leave.
@@ -24,8 +24,8 @@ _USUAL = {"roundrobin": ["6714"], "fuq": ["5429"], "pingpong": ["6715"], "scale0
 
 
 class Reader:
-    """Somebody who types what a page shows, with other ports: those of the pages are taken, where
-    two read at once."""
+    """Somebody who types what a page shows, at a host and with ports of its own: those of the pages
+    are taken, where two read at once."""
 
     def __init__(self, place: Path, environ: dict[str, str]) -> None:
         self._place = place
@@ -36,8 +36,12 @@ class Reader:
     def types(self, line: str) -> str:
         """Type a line; return what it prints, unless it goes on."""
         line = _PORT.sub(lambda port: str(self._ports[port[0]]), self._with_address(line))
+        line = line.replace("127.0.0.1", own_host())
         if _STAYS.match(line):
             self._running.append((line, self._start(f"exec {line}")))
+            # A person sees it say so before they type on.
+            for one in re.findall(r"--listen (\S+)", line):
+                until(lambda one=one: is_listening(one) or self.broken(), one)  # type: ignore[misc]
             return ""
         if line.startswith("cat "):
             # Somebody looks again until it is there.

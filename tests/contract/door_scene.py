@@ -26,6 +26,7 @@ from queuedriver.doors.broker import Broker
 from queuedriver.doors.settings import settings_of
 from queuedriver.doors.transports import tcp
 from queuedriver.doors.transports import zmq as zmq_transport
+from queuedriver.doors.transports.addresses import host_and_port
 from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message
 from queuedriver.errors import NotFound, QueueError
 from queuedriver.format import names
@@ -36,14 +37,14 @@ from queuedriver.options import Options
 from tests.contract.door_events import Row
 from tests.contract.door_peers import CLIENTS, WORKERS, Client, Worker, answer_to
 from tests.drivers import FORKS, Site
+from tests.endpoints import free_endpoint
+from tests.waiting import PATIENCE
 
 PROTOCOLS = ("pingpong", "roundrobin", "scale0", "fuq")
 LINKS = ("lists", "sockets")
 
 _PR_SET_PDEATHSIG = 1
-# Seconds: more than anything takes on a busy machine.
-PATIENCE = 20.0
-# The same for what is not true yet.
+# Seconds that are waited for what is not true yet.
 _NO_PATIENCE = 4.0
 _PAUSE = 0.002
 # How a broker may end while something else is waited for: as asked, or as its queue is gone.
@@ -56,8 +57,14 @@ _PROBES_EVERY = 1.0
 _ROUND = 1000
 # Turns of a broker after which it has seen what was on disk before the first of them.
 _TURNS = 4
-# Seconds without a frame after which no more will come by a socket: there is no such end.
-_CALM = 0.25
+# A broker that stood still for longer than this, in seconds, might be taken for dead.
+_STEP = 16.0
+# Seconds in which what the kernel has brought has been passed on from thread to thread; and, at
+# most, until it has brought everything: some peers are not let in.
+_CALM = 0.05
+_SETTLES = 10.0
+# States of a connection in /proc/net/tcp.
+_ESTABLISHED, _CLOSE_WAIT, _LISTEN = "01", "08", "0A"
 
 Pipe = multiprocessing.connection.Connection
 
@@ -108,7 +115,8 @@ class Lists:
 
     def drop(self, peer: bytes) -> None:
         self._there.discard(peer)
-        self._pipe.send((peer, []))
+        if self._streams:
+            self._pipe.send((peer, []))
 
     def fds(self) -> list[int]:
         return [self._pipe.fileno()]
@@ -126,13 +134,29 @@ class Lists:
         pass
 
 
+def _answer_turns(kind: Any, pipe: Pipe) -> None:
+    """Have a transport with sockets say when it has taken in what there was, if it is asked."""
+    arrivals, fds = kind.arrivals, kind.fds
+
+    def these(self: Any) -> Iterator[Arrival]:
+        yield from arrivals(self)
+        if pipe.poll():
+            pipe.recv()
+            pipe.send((b"", []))
+
+    kind.arrivals, kind.fds = these, lambda self: [*fds(self), pipe.fileno()]
+
+
 def _broke(told: Any, link: str, pipe: Pipe, ahead: Any, log: Path) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    monotonic = time.monotonic
+    monotonic, wall = time.monotonic, time.time
     time.monotonic = lambda: monotonic() + ahead.value
+    time.time = lambda: wall() + ahead.value
     if link == "lists":
         transport = Lists(pipe, streams=told.protocol == "fuq")
         zmq_transport.Hub = tcp.Listener = lambda *_: transport  # type: ignore[misc, assignment]
+    else:
+        _answer_turns(tcp.Listener if told.protocol == "fuq" else zmq_transport.Hub, pipe)
 
     def say(words: str) -> None:
         with log.open("a") as file:
@@ -156,18 +180,19 @@ def _broke(told: Any, link: str, pipe: Pipe, ahead: Any, log: Path) -> None:
 class _Sockets:
     """Peers with sockets of their own."""
 
-    def __init__(self, streams: bool) -> None:
+    def __init__(self, streams: bool, endpoint: str) -> None:
         self._streams = streams
         self._context = zmq.Context()
         self._open: dict[bytes, Any] = {}
-        self.endpoint = ""
+        # What ZeroMQ has not handed to the kernel yet, as far as we know, by peer.
+        self._unsent: list[tuple[bytes, zmq.MessageTracker]] = []
+        self.endpoint = endpoint
 
     def connect(self, peer: bytes) -> None:
         if peer in self._open:
             return
         if self._streams:
-            host, _, port = self.endpoint.removeprefix("tcp://").rpartition(":")
-            one = self._open[peer] = socket.create_connection((host, int(port)))
+            one = self._open[peer] = socket.create_connection(host_and_port(self.endpoint))
             one.setblocking(False)  # noqa: FBT003 - as sockets have it
             # Its end is noticed at once.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -176,6 +201,7 @@ class _Sockets:
         dealer.setsockopt(zmq.IDENTITY, peer)
         dealer.setsockopt(zmq.LINGER, 0)
         dealer.setsockopt(zmq.RECONNECT_IVL, 20)
+        dealer.copy_threshold = 0
         dealer.connect(self.endpoint)
 
     def say(self, peer: bytes, frames: Sequence[bytes]) -> None:
@@ -184,11 +210,30 @@ class _Sockets:
             with contextlib.suppress(OSError):
                 one.sendall(b"".join(frames))
         elif one is not None:
-            one.send_multipart(frames)
+            self._unsent.append((peer, one.send_multipart(frames, copy=False, track=True)))
 
     def vanish(self, peer: bytes) -> None:
         if (one := self._open.pop(peer, None)) is not None:
             one.close()
+
+    def has_arrived(self) -> bool:
+        """Whether the broker's process has read all that was said, and every end."""
+        self._unsent = [one for one in self._unsent if one[0] in self._open and not one[1].done]
+        if self._unsent:
+            return False
+        host, port = host_and_port(self.endpoint)
+        broker = f"{socket.inet_aton(host)[::-1].hex().upper()}:{port:04X}"
+        there = 0
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            _, ours, theirs, state, queues, *_ = line.split()
+            unsent, unread = (int(one, 16) for one in queues.split(":"))
+            if ours == broker and state != _LISTEN and (unread or state == _CLOSE_WAIT):
+                return False
+            if theirs == broker:
+                if unsent:
+                    return False
+                there += state in (_ESTABLISHED, _CLOSE_WAIT)
+        return there == len(self._open)
 
     def heard(self) -> Iterator[tuple[bytes, list[bytes]]]:
         for peer, one in self._open.items():
@@ -220,7 +265,9 @@ class Door(Site):
         # So many that every one of them is found gone.
         self.many = 100 if link == "lists" else 10
         self._streams = protocol == "fuq"
-        self._sockets = _Sockets(self._streams) if link == "sockets" else None
+        self._endpoint = free_endpoint()
+        is_real = link == "sockets"
+        self._sockets = _Sockets(self._streams, self._endpoint) if is_real else None
         self._link = link
         self._heard: dict[bytes, list[list[bytes]]] = defaultdict(list)
         # What the broker's clock is ahead of ours.
@@ -263,11 +310,10 @@ class Door(Site):
     def broker(self, job_timeout: float | None = None, **options: Any) -> None:
         """Start the broker, with the id and at the address that it had, and wait until it
         listens."""
-        endpoint = self._sockets.endpoint if self._sockets is not None else ""
         told = settings_of(self.protocol).BrokerSettings(
             input=str(self.root / "in"),
             outputs=(str(self.root / "out"),),
-            listen=(endpoint or f"tcp://127.0.0.1:{_free_port()}",),
+            listen=(self._endpoint,),
             id="broker",
             options=Options(**options),
             job_timeout=job_timeout,
@@ -282,8 +328,6 @@ class Door(Site):
         self._turns = self._answered = 0
         _, endpoints = ours.recv() if ours.poll(PATIENCE) else (b"", [])
         assert endpoints, f"the broker does not listen: {self.said()}"
-        if self._sockets is not None:
-            (self._sockets.endpoint,) = endpoints
 
     @property
     def runs(self) -> bool:
@@ -309,20 +353,30 @@ class Door(Site):
         return self.ended()
 
     def later(self, seconds: float) -> None:
-        """Let so much time pass for the broker."""
-        with self._ahead.get_lock():
-            self._ahead.value += seconds
-        self.turns()
+        """Let so much time pass for the broker, by both of its clocks."""
+        while seconds > 0:
+            with self._ahead.get_lock():
+                self._ahead.value += min(seconds, _STEP)
+            seconds -= _STEP
+            self.turns()
 
     def turns(self) -> None:
-        """Let the broker see all that there is to see by now, and act on it."""
+        """Let the broker see all that there is to see by now, and act on it; or end."""
         if self._sockets is not None:
+            ends_at = time.monotonic() + _SETTLES
+            self.until(
+                lambda: self._has_arrived() or time.monotonic() > ends_at, "what was said is there"
+            )
             time.sleep(_CALM)
-            return
         for _ in range(_TURNS):
             self._turns += 1
             self._tell("turn")
-            self.until(lambda: self._answered == self._turns, "the broker has had a turn")
+            self.until(
+                lambda: self._answered == self._turns or not self.runs, "the broker has had a turn"
+            )
+
+    def _has_arrived(self) -> bool:
+        return self._sockets is None or self._sockets.has_arrived() or not self.runs
 
     # Peers; the door is their link
 
@@ -487,9 +541,3 @@ class Door(Site):
         """What the broker said."""
         log = self.beside / "words"
         return log.read_text() if log.exists() else ""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -9,6 +9,8 @@ from tests.contract.door_scene import Door
 
 # How workers are told to leave, where there is a word for it.
 TOLD = {"pingpong": "EXIT", "scale0": "503"}
+# Seconds that a broker has.
+MINUTES = 180.0
 
 
 def test_broker_that_drains_ends_when_all_is_done_and_tells_its_workers(door: Door) -> None:
@@ -51,9 +53,13 @@ def leaves_after_what_is_at_hand(door: Door, ask: Callable[[], None]) -> Worker:
 
 def test_broker_whose_time_ends_gives_back_what_is_at_hand_and_leaves(door: Door) -> None:
     # Its workers may use all that is left, whatever the grace.
-    door.broker(grace=0.1, until=time.time() + LEAVING_TAKES + 2.0)
+    door.broker(grace=0.1, until=time.time() + LEAVING_TAKES + MINUTES)
     door.bring("doc")
-    door.worker("slow").gets("doc")
+    slow = door.worker("slow")
+    slow.gets("doc")
+    door.turns()
+    assert door.runs
+    door.later(MINUTES)
     assert door.ended() == 0
     assert door.charged() == {}
     door.broker()

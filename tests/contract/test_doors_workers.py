@@ -8,8 +8,9 @@ from tests.contract.door_scene import Door
 # More than any protocol allows somebody to be silent, in seconds; and less than a broker may be so
 # itself before others take its claims.
 SILENCE = 16.0
-# Seconds that a worker may have a document.
-TIMEOUT = 5.0
+# Seconds that a worker may have a document; and what of it is left, at least, to a busy machine.
+TIMEOUT = 60.0
+LEEWAY = 20.0
 
 
 def test_worker_that_answers_gets_its_document_published_once(door: Door) -> None:
@@ -82,9 +83,10 @@ def test_poison_document_costs_those_beside_it_nothing(door: Door) -> None:
         _live_until_poisoned(door, f"w{lives}")
     # What was beside it the last time.
     worker = door.worker("last")
-    for _ in range(len(innocents) - len(door.published())):
-        worker.answers(worker.gets_one())
-    door.until_published(*innocents)
+    while len(door.published()) < len(innocents):
+        door.until(lambda: worker.has() or len(door.published()) == len(innocents), "one is dealt")
+        for dealt in worker.in_hand[:]:
+            worker.answers(dealt)
     assert door.leave() == 0
     assert door.charged().keys() == {"a-poison"}
 
@@ -92,11 +94,12 @@ def test_poison_document_costs_those_beside_it_nothing(door: Door) -> None:
 def _live_until_poisoned(door: Door, name: str) -> None:
     """Be a worker that answers what it gets until it gets what ends it."""
     worker = door.worker(name, slots=10)
-    while "a-poison" not in worker.has():
+    while True:
+        worker.gets_one()
         door.turns()
-        if "a-poison" not in worker.has():
-            worker.answers(worker.gets_one())
-    door.turns()
+        if "a-poison" in worker.has():
+            break
+        worker.answers(worker.in_hand[0])
     before = door.lost("a-poison")
     door.lose(worker)
     door.until(lambda: door.lost("a-poison") > before, "the worker is lost")
@@ -135,7 +138,7 @@ def test_late_result_is_dropped(door: Door) -> None:
     door.bring("doc")
     slow = door.worker("slow")
     taken = slow.gets("doc")
-    door.later(TIMEOUT + 2)
+    door.later(TIMEOUT)
     door.until(lambda: door.charges("doc"), "it is taken from the slow one")
     quick = door.worker("quick")
     given = quick.gets("doc")
@@ -153,10 +156,10 @@ def test_overdue_document_is_charged_and_dealt_to_another(door: Door) -> None:
     door.bring("doc")
     slow = door.worker("slow")
     slow.gets("doc")
-    door.later(TIMEOUT - 2)
+    door.later(TIMEOUT - LEEWAY)
     assert door.charged() == {}
     assert slow.has() == ["doc"]
-    door.later(4)
+    door.later(LEEWAY)
     door.until(lambda: door.charges("doc") == 1, "it is overdue")
     assert "overdue" in door.blamed("doc")[0]
     quick = door.worker("quick")

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +19,8 @@ from queuedriver.driving.lifetime import LEAVING_TAKES
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import command, ended, start
 from tests.cli.queues import listed, submit
-from tests.waiting import contents, next_line, until
+from tests.endpoints import own_endpoint
+from tests.waiting import contents, next_line, until, until_heard
 
 _MODULE = """
 import os
@@ -96,7 +96,7 @@ class Place:
         self.output.mkdir()
         submit(self.input)
         (root / "loud.py").write_text(_MODULE)
-        self.endpoint = "tcp://127.0.0.1:*"
+        self.endpoint = own_endpoint()
         self.protocol = "pingpong"
         self._all: list[Process] = []
 
@@ -181,8 +181,12 @@ def test_drained_broker_leaves_and_takes_its_worker_along(place: Place) -> None:
 
 def writes_into_pipe(pid: int) -> bool:
     """Whether a thread of a process waits for somebody who reads."""
-    waits = [one.read_text() for one in Path(f"/proc/{pid}/task").glob("*/wchan")]
-    return any("pipe_write" in one for one in waits)
+    for one in Path(f"/proc/{pid}/task").glob("*/wchan"):
+        # A thread may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if "pipe_write" in one.read_text():
+                return True
+    return False
 
 
 @pytest.mark.parametrize("late", ["broker", "worker"])
@@ -277,11 +281,13 @@ def test_broker_that_is_asked_to_leave_waits_for_what_is_at_hand(place: Place, h
     broker = place.broker()
     worker = place.worker("wait")
     place.began()
-    submit(place.input, "next")
     if how == "QUIT":
         (place.input / "QUIT").touch()
     else:
         broker.send_signal(signal.SIGTERM)
+        until_heard(broker.pid, signal.SIGTERM)
+    # Whoever sees what comes after the wish has looked for the wish.
+    submit(place.input, "next")
     (place.root / "go").touch()
     assert ended(broker).code == 0
     # The other one waits for a broker.
@@ -296,10 +302,16 @@ def test_second_wish_gives_back_what_is_at_hand_uncharged(place: Place) -> None:
     broker = place.broker()
     place.worker("wait")
     place.began()
-    broker.send_signal(signal.SIGTERM)
-    # Signals that come together are one wish.
-    time.sleep(0.15)
-    assert ask(broker) == 0
+
+    def leaves() -> bool:
+        # Signals that come together are one wish.
+        broker.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            broker.wait(0.2)
+        return broker.returncode is not None
+
+    until(leaves)
+    assert broker.returncode == 0
     assert place.items() == ["doc.ready"]
 
 
@@ -320,9 +332,8 @@ def test_paused_broker_deals_nothing_and_takes_in_what_was_dealt(place: Place) -
     (place.input / "PAUSE").touch()
     submit(place.input, "next")
     (place.root / "go").touch()
-    until(place.outputs)
+    until(lambda: place.items() == ["PAUSE", "next.ready"], "the other one is finished")
     assert place.outputs() == {"doc.ready": b"CONTENT"}
-    assert place.items() == ["PAUSE", "next.ready"]
     (place.input / "PAUSE").unlink()
     until(lambda: len(place.outputs()) == 2)
     assert ask(broker) == 0
@@ -352,10 +363,13 @@ def test_worker_whose_grace_is_over_gives_its_document_back_uncharged(place: Pla
 def test_worker_whose_time_ends_gives_its_document_back_uncharged(place: Place) -> None:
     submit(place.input, "doc")
     place.broker()
-    until_when = f"{time.time() + LEAVING_TAKES + 2.0:.3f}"
-    worker = place.worker("wait", "--grace", "0.1", "--until", until_when)
-    place.began()
-    assert ended(worker).code == 0
+    seconds, began = 1.0, place.root / "began"
+    while not began.exists():
+        # Until one has begun before its time was over.
+        seconds *= 2
+        until_when = f"{time.time() + LEAVING_TAKES + seconds:.3f}"
+        worker = place.worker("wait", "--grace", "0.1", "--until", until_when)
+        assert ended(worker).code == 0
     place.worker()
     until(lambda: place.outputs() == {"doc.ready": b"CONTENT"})
     with Queue.open(place.input) as queue:
@@ -366,6 +380,7 @@ def test_worker_that_has_done_enough_leaves_and_another_goes_on(place: Place) ->
     submit(place.input, "a", "b")
     broker = place.broker("--drain")
     assert ended(place.worker("shout", "--max-documents", "1")).code == 0
+    until(place.outputs, "what it has done is published")
     assert len(place.outputs()) == 1
     place.worker()
     assert ended(broker).code == 0
@@ -496,8 +511,6 @@ def test_whoever_finds_no_broker_says_so_and_tries_on(place: Place, args: tuple[
 @pytest.mark.parametrize("protocol", ["pingpong", "roundrobin"])
 def test_broker_without_a_worker_for_what_waits_says_so_once(place: Place, protocol: str) -> None:
     place.protocol = protocol
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        place.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
     broker = place.broker()
     submit(place.input, "one", "two")
     says(broker, "no worker is connected; what waits is dealt when one comes")
@@ -559,7 +572,7 @@ def test_service_that_stops_itself_is_tried_now_and_then_and_the_others_go_on(
     assert len(place.items()) == 20
     (place.root / "go").touch()
     until(lambda: len(place.outputs()) == 23, "all that waited is done")
-    assert not trip.exists()
+    until(lambda: not trip.exists(), "it has stopped no more")
     assert ask(broker) == 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.network.doors import free_port
+from tests.endpoints import free_endpoint
 from tests.waiting import until
 from tests.watchdogs import PATIENCE, Yard
 
@@ -24,7 +24,7 @@ class Counter:
     def __init__(self, yard: Yard, protocol: str) -> None:
         self.yard = yard
         self.protocol = protocol
-        self.address = f"tcp://127.0.0.1:{free_port()}"
+        self.address = free_endpoint()
         self.workers: list[subprocess.Popen[bytes]] = []
         self.stages = (
             f'name = "out"\ninput = "input"\nbroker = "{protocol}"\nlisten = "{self.address}"',
@@ -141,7 +141,7 @@ def test_worker_that_is_killed_is_started_again(counter: Counter) -> None:
 
 
 def test_broker_of_jobs_is_started_again_when_it_was_killed(yard: Yard) -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
+    address = free_endpoint()
     yard.write(f'name = "jobs"\nbroker = "fuq"\nlisten = "{address}"\noutput = []')
     watchdog = yard.run()
     until(lambda: yard.states() == {"jobs-1": "ready"})

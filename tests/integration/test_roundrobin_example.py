@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -11,6 +10,8 @@ import pytest
 
 from tests.cli.processes import on_terminal
 from tests.drivers import PATIENCE
+from tests.endpoints import free_endpoint
+from tests.waiting import until
 
 
 class Person:
@@ -58,9 +59,7 @@ class Person:
 
 @pytest.fixture
 def address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    return free_endpoint()
 
 
 @pytest.fixture
@@ -124,7 +123,8 @@ def test_example_goes_as_it_is_written(stack: ExitStack, address: str) -> None:
     assert len(re.findall(r"child +\d+ passed", summary)) == 10
     # In turn: each of the eleven did its part of the two hundred, and the parent the rest.
     assert sum(passed) in range(170, 200)
-    assert addresses(server.asks("workers", r"worker_table\[ 0\]")) == [parent]
+    # They have left, and the server is told so a moment later.
+    until(lambda: addresses(server.asks("workers", r"worker_table\[ 0\]")) == [parent])
     worker.asks("deregister", "worker: deregistering")
     server.sees(f"{parent} deregistered")
     server.asks("workers", "no workers are registered")
@@ -148,8 +148,7 @@ def test_at_debug_level_0_only_what_was_asked_for_and_errors_are_shown(
     # Each leaves at the end of its input, too; the worker deregisters by itself.
     os.write(worker.terminal, b"\x04")
     assert worker.process.wait(PATIENCE) == 0
-    server.types("workers")
-    assert "no workers" in server.sees("no workers are registered")
+    until(lambda: "no workers are registered" in server.asks("workers", "worker"))
     for one in (client, server):
         os.write(one.terminal, b"\x04")
         assert one.process.wait(PATIENCE) == 0

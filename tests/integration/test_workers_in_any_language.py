@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import start
+from tests.endpoints import own_endpoint
 from tests.integration.test_broker import Process
 from tests.waiting import PATIENCE, contents, next_line, until
 
@@ -82,7 +83,7 @@ def test_worker_of_25_lines_serves_a_broker_and_the_one_after_it_and_leaves_when
     # Payloads that are words of the protocol, and none at all, are documents like any other.
     first = {"a": b"one", "b": b"READY", "c": b"pong", "d": b"exit", "e": b"", "f": b"x" * 100_000}
     put(tmp_path / "in", first)
-    one, endpoint = broker(stack, tmp_path, "tcp://127.0.0.1:*")
+    one, endpoint = broker(stack, tmp_path, own_endpoint())
     worker = subprocess.Popen([*language(tmp_path), endpoint], env=ENVIRON)
     stack.callback(worker.wait)
     stack.callback(worker.kill)
@@ -107,7 +108,7 @@ def test_document_that_such_a_worker_cannot_process_is_discarded_with_its_words(
     assert callable(language)
     (tmp_path / "out").mkdir()
     put(tmp_path / "in", {"fine": b"fine", "foreign": "äöü".encode()})
-    serving, endpoint = broker(stack, tmp_path, "tcp://127.0.0.1:*", "--drain")
+    serving, endpoint = broker(stack, tmp_path, own_endpoint(), "--drain")
     worker = subprocess.Popen([*language(tmp_path), endpoint], env=ENVIRON)
     stack.callback(worker.wait)
     stack.callback(worker.kill)

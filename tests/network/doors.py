@@ -3,11 +3,10 @@ came of it."""
 
 import ctypes
 import os
-import random
 import signal
-import socket
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -31,6 +30,7 @@ from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.processors.call import CallProcessor
 from tests.drivers import FORKS, PATIENCE, Site
+from tests.endpoints import free_endpoint
 from tests.waiting import until
 
 WITH_ZEROMQ = ("pingpong", "roundrobin", "scale0")
@@ -38,25 +38,12 @@ PROTOCOLS = (*WITH_ZEROMQ, "fuq")
 
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
-# Below what the kernel gives away by itself.
-_PORTS = range(20_000, 32_000)
 _POLL = 0.002
+_LISTENS = "it listens"
 # A worker of scale0 that no broker has answered within five seconds of its start leaves.
 NO_BROKER = 69
 
 Does = Callable[[Document], object]
-
-
-def free_port() -> int:
-    """A port on which nobody listens, for a broker that comes back to it."""
-    while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-        return port
 
 
 # What is done to documents. A worker may not know what they are called, so they say it themselves.
@@ -130,7 +117,11 @@ def _begin(log: Path, host: str, target: Callable[..., int], args: tuple[object,
     def say(text: str) -> None:
         os.write(words, f"{os.getpid()} {text}\n".encode(errors="replace"))
 
-    sys.exit(target(say, *args))
+    try:
+        sys.exit(target(say, *args))
+    except Exception:
+        say(traceback.format_exc())
+        raise
 
 
 def _run_tasks(say: Callable[[str], None], asked: WorkerSettings) -> int:
@@ -138,7 +129,7 @@ def _run_tasks(say: Callable[[str], None], asked: WorkerSettings) -> int:
 
 
 def _broke(say: Callable[[str], None], told: ZmqBroker | BrokerSettings) -> int:
-    return Broker(told, say).run().exit_code
+    return Broker(told, say, lambda endpoints: say(_LISTENS)).run().exit_code
 
 
 def _work(say: Callable[[str], None], told: ZmqWorker, does: Does) -> int:
@@ -148,10 +139,10 @@ def _work(say: Callable[[str], None], told: ZmqWorker, does: Does) -> int:
 class Doors(Site):
     """Queues, and brokers and workers over them that speak one protocol."""
 
-    def __init__(self, root: Path, protocol: str, address: str = "127.0.0.1") -> None:
+    def __init__(self, root: Path, protocol: str, endpoint: str = "") -> None:
         super().__init__(root)
         self.protocol = protocol
-        self.endpoint = f"tcp://{address}:{free_port()}"
+        self.endpoint = endpoint or free_endpoint()
         self.log = root / "words"
         self.submitted: set[str] = set()
         self._all: list[Running] = []
@@ -181,9 +172,11 @@ class Doors(Site):
         host: str = "",
         job_timeout: float | None = None,
         curve: str | None = None,
+        wait: bool = True,
         **options: Any,
     ) -> Running:
-        """The broker, by the id and the address that it always has."""
+        """The broker, by the id and the address that it always has. Who does not `wait` until it
+        listens may see workers leave."""
         told = settings_of(self.protocol).BrokerSettings(
             input=str(self.root / "in"),
             outputs=(str(self.root / "out"),),
@@ -195,7 +188,10 @@ class Doors(Site):
             **({"curve": curve} if curve else {}),
             insecure=True,
         )
-        return self._start(host, _broke, told)
+        broker = self._start(host, _broke, told)
+        words = f"{broker.pid} {_LISTENS}\n"
+        until(lambda: not wait or (self._check_all() and words in self.said()), "it listens")
+        return broker
 
     def worker(self, seconds: float = 0.0, *, host: str = "", curve: str | None = None) -> Running:
         """One worker more, that takes so long with each document."""
@@ -224,7 +220,7 @@ class Doors(Site):
         """Nobody has ended by an error: what is waited for would never come."""
         usual = {None, 0, -signal.SIGKILL} | ({NO_BROKER} if self.protocol == "scale0" else set())
         for one in self._all:
-            assert one.exit_code in usual, f"{one.pid} ended: {self.said()}"
+            assert one.exit_code in usual, f"{one.pid} ended with {one.exit_code}: {self.said()}"
         return True
 
     # Looks
@@ -241,14 +237,19 @@ class Doors(Site):
     def outputs(self) -> list[str]:
         return [one for one in os.listdir(self.root / "out") if one.endswith(".ready")]
 
-    def wait_for_outputs(self, count: int, timeout: float = PATIENCE) -> None:
-        until(
-            lambda: self._check_all() and len(self.outputs()) >= count, f"{count} outputs", timeout
-        )
+    def has_outputs(self, count: int) -> bool:
+        """Whether there are so many outputs; all is well so far."""
+        return self._check_all() and len(self.outputs()) >= count
 
-    def wait_until_empty(self, timeout: float = PATIENCE) -> None:
-        """All that was submitted has ended."""
-        until(lambda: self._check_all() and not self.items(), "the queue is empty", timeout)
+    def is_empty(self) -> bool:
+        """Whether all that was submitted has ended; all is well so far."""
+        return self._check_all() and not self.items()
+
+    def wait_for_outputs(self, count: int) -> None:
+        until(lambda: self.has_outputs(count), f"{count} outputs")
+
+    def wait_until_empty(self) -> None:
+        until(self.is_empty, "all has ended")
 
     def said(self) -> str:
         """What brokers and workers said."""
@@ -322,9 +323,9 @@ class FuqDoors(Doors):
         )
         return self._start(host, _run_tasks, asked)
 
-    def wait_until_empty(self, timeout: float = PATIENCE) -> None:
-        """A job that has been taken up waits elsewhere."""
-        until(lambda: self._check_all() and not self.to_come(), "all jobs are done", timeout)
+    def is_empty(self) -> bool:
+        """The same; a job that has been taken up waits elsewhere."""
+        return self._check_all() and not self.to_come()
 
     def expected(self, docid: str) -> list[str]:
         return [docid, *(task_docid(docid, number) for number in range(1, self.TASKS + 1))]
@@ -336,6 +337,6 @@ class FuqDoors(Doors):
         return True
 
 
-def open_doors(root: Path, protocol: str, address: str = "127.0.0.1") -> Doors:
+def open_doors(root: Path, protocol: str, endpoint: str = "") -> Doors:
     """The doors of one protocol."""
-    return (FuqDoors if protocol == "fuq" else Doors)(root, protocol, address)
+    return (FuqDoors if protocol == "fuq" else Doors)(root, protocol, endpoint)

@@ -13,6 +13,8 @@ from typing import Self
 
 import pytest
 
+from tests.endpoints import free_port
+
 _NETWORK = "10.99.0"
 
 
@@ -46,6 +48,10 @@ class Hosts:
 
     def address(self, number: int) -> str:
         return f"{_NETWORK}.{number}"
+
+    def endpoint(self, number: int) -> str:
+        """An address there at which nobody listens."""
+        return f"tcp://{self.address(number)}:{free_port()}"
 
     def cut(self, number: int) -> None:
         """Pull the cable at the switch: neither side is told."""

@@ -15,12 +15,13 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from queuedriver.format.units import format_duration
 from tests.network.doors import NO_BROKER, PROTOCOLS, Running, open_doors
+from tests.waiting import until
 
 WORKERS = 4
 # What one document takes, in seconds, and how many wait at the least while there are kills.
@@ -89,8 +90,7 @@ class Kills:
                 broker.kill()
             killed_at = time.monotonic()
             broker = self._broker()
-            self._replace_who_left()
-            doors.wait_until_empty()
+            self._until(doors.is_empty, "the queue is empty")
             drained_at = time.monotonic()
             broker.signal()
             assert broker.ended() == 0, doors.said()
@@ -114,7 +114,7 @@ class Kills:
             )
 
     def _broker(self) -> Running:
-        return self._doors.broker(retries=1 if self._orders.workers_too else 0)
+        return self._doors.broker(wait=False, retries=1 if self._orders.workers_too else 0)
 
     def _worker(self) -> Running:
         return self._doors.worker(WORK)
@@ -125,13 +125,23 @@ class Kills:
             if one.exit_code == NO_BROKER:
                 self._workers[at] = self._worker()
 
+    def _until(self, fact: Callable[[], bool], words: str) -> None:
+        """Wait for a fact, and have workers that bring it about."""
+
+        def is_so() -> bool:
+            self._replace_who_left()
+            return fact()
+
+        until(is_so, words)
+
     def _feed(self) -> None:
         self._doors.bring_many(max(0, WAITING - self._doors.to_come()))
 
     def _let_live(self, broker: Running) -> None:
         doors = self._doors
         if self._chance.random() >= EARLY:
-            doors.wait_for_outputs(len(doors.outputs()) + LOAD)
+            wanted = len(doors.outputs()) + LOAD
+            self._until(lambda: doors.has_outputs(wanted), f"{wanted} outputs")
         time.sleep(self._chance.uniform(0, LIFE))
 
     def _let_notice(self) -> None:

@@ -51,7 +51,7 @@ def run(protocol: str, cuts: int, seed: int, place: Path, hosts: Hosts) -> list[
     secured = protocol != "fuq"
     queues = place / "queues"
     queues.mkdir()
-    with open_doors(queues, protocol, hosts.address(1)) as doors:
+    with open_doors(queues, protocol, hosts.endpoint(1)) as doors:
         curve = str(keys / "broker") if secured else None
         broker = doors.broker(host=hosts.name(1), curve=curve, retries=RETRIES)
         curve = str(keys / "worker") if secured else None

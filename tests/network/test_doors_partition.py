@@ -42,8 +42,7 @@ class Cut:
             return [one for one in doors.events("held") if one.event == "failed"]
 
         # The journal is written a moment later.
-        until(failed)
-        (lost,) = failed()
+        (lost,) = until(failed)
         assert "its worker was lost (unroutable)" in (lost.message or "")
         assert self._far.alive
 
@@ -81,7 +80,7 @@ def test_documents_of_a_worker_that_is_cut_off_are_dealt_again_and_none_comes_ou
         for protocol in WITH_ZEROMQ:
             place = tmp_path / protocol
             place.mkdir()
-            doors = at_end.enter_context(Doors(place, protocol, hosts.address(1)))
+            doors = at_end.enter_context(Doors(place, protocol, hosts.endpoint(1)))
             cuts.append(Cut(doors, hosts, keys))
         hosts.cut(2)
         for cut in cuts:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.doors.transports.addresses import host_and_port
+from tests.endpoints import own_host
 from tests.network.doors import Doors, open_doors
 from tests.waiting import until
 
@@ -19,8 +20,8 @@ class Cable:
 
     def __init__(self, to: str) -> None:
         self._to = host_and_port(to)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._listener = socket.create_server((own_host(), 0))
+        self.endpoint = f"tcp://{own_host()}:{self._listener.getsockname()[1]}"
         # Whether what one side sends gets nowhere.
         self.deaf_worker = threading.Event()
         self.deaf_broker = threading.Event()
@@ -83,17 +84,10 @@ def doors(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Doors]:
 def cable(doors: Doors) -> Iterator[Cable]:
     """Between the broker, which listens where it always does, and whoever comes next."""
     doors.broker()
-    until(lambda: _listens(doors.endpoint), "the broker listens")
     cable = Cable(doors.endpoint)
     doors.endpoint = cable.endpoint
     yield cable
     cable.close()
-
-
-def _listens(endpoint: str) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(host_and_port(endpoint)):
-        return True
-    return False
 
 
 def test_document_that_was_lost_on_its_way_is_dealt_again(doors: Doors, cable: Cable) -> None:

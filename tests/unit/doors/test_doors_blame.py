@@ -55,6 +55,8 @@ class Office:
         self.bench = bench
         session, self._hello = DOORS[door]
         self.wires = Wires()
+        # No time passes: nobody is silent for too long, however busy the machine is.
+        self.now = time.monotonic()
         # By which id each document was dealt last.
         self._ids: dict[str, bytes] = {}
         self.limits = Limits()
@@ -83,27 +85,27 @@ class Office:
 
     def hear(self, worker: bytes, *said: Frames) -> None:
         self.wires.coming += [Message(worker, list(frames)) for frames in said]
-        self.loop.talk.turn(time.monotonic(), time.time())
+        self.loop.talk.turn(self.now, time.time())
         assert not self.said
 
     def settle(self) -> None:
-        self.loop._settle(time.monotonic())
+        self.loop._settle(self.now)
         self.queue.note_handed_over()
 
     def lose(self, worker: bytes) -> None:
         """It is found gone."""
         self.wires.coming.append(Gone(worker, "it ended"))
-        self.loop.talk.turn(time.monotonic(), time.time())
+        self.loop.talk.turn(self.now, time.time())
         self.said.clear()
         self.settle()
 
     def is_ready(self) -> bool:
-        return self.exchange.pick("", time.monotonic()) is not None
+        return self.exchange.pick("", self.now) is not None
 
     def deal(self) -> None:
         """All that can be dealt."""
         self.source.wake()
-        while self.loop._deal(time.monotonic()):
+        while self.loop._deal(self.now):
             self.settle()
 
     def dealt(self) -> dict[str, bytes]:
