@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.contract.watchdog_scene import COPIES, Scene, row
-from tests.network.doors import free_port
+from tests.endpoints import free_endpoint
 
 CALL = 'call = "stages:more"'
 
@@ -49,7 +49,7 @@ def door(scene: Scene, *words: str) -> "Iterator[subprocess.Popen[bytes]]":
 
 @row
 def test_broker_is_a_stage_like_any_other(scene: Scene) -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
+    address = free_endpoint()
     scene.begin(f'name = "one"\nbroker = "pingpong"\nlisten = "{address}"', f'name = "two"\n{CALL}')
     with door(scene, "worker", "pingpong", address, "--command", "cat {input}"):
         scene.put("a")
@@ -65,7 +65,7 @@ def test_broker_is_a_stage_like_any_other(scene: Scene) -> None:
 
 @row
 def test_broker_and_its_workers_heed_control_files_and_drain(scene: Scene) -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
+    address = free_endpoint()
     scene.write(
         f'name = "one"\nbroker = "pingpong"\nlisten = "{address}"',
         f'name = "two"\nworker = "pingpong"\nconnect = "{address}"\n{CALL}',
@@ -88,7 +88,7 @@ def test_broker_and_its_workers_heed_control_files_and_drain(scene: Scene) -> No
 
 @row
 def test_worker_is_a_stage_like_any_other(scene: Scene) -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
+    address = free_endpoint()
     dealt, out = scene.root / "queues/dealt", scene.root / "queues/out"
     dealt.mkdir(parents=True)
     words = ("broker", "pingpong", str(dealt), "--to", str(out), "--listen", address)
