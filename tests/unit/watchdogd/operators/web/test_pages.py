@@ -340,6 +340,16 @@ def test_curve_of_what_was_never_measured_has_no_most(tmp_path: Path) -> None:
     assert told["half took less than"] == "nothing so far"
 
 
+def test_stage_of_which_nobody_wrote_and_one_that_cannot_be_read_say_so(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    facts = facts_of(chosen)
+    never = answered(get("/stage?name=parse"), facts, chosen).body
+    assert b"No watchdog has written down what this stage did." in never
+    hung = with_answer(facts, error="no answer", status=503)
+    now = respond(get("/stage?name=parse"), hung, at(facts))
+    assert (now.status, b"What it did cannot be read now." in now.body) == (200, True)
+
+
 def test_long_report_is_cut_and_says_so(tmp_path: Path) -> None:
     chosen = chosen_in(tmp_path)
     discard(chosen, "doc.pdf", "long", traceback="x" * 500_000)

@@ -27,6 +27,7 @@ from tests.page_inputs import KEYS, LOCAL, PREFIX, member
 from tests.page_servers import Served, served
 from tests.waiting import PATIENCE, is_alive, until
 from tests.watchdogs import Yard
+from watchdogd.operators.view import pause_after
 from watchdogd.operators.web import security, server, snapshot
 from watchdogd.operators.web.page_inputs import Question, Site
 from watchdogd.operators.web.respond import Request
@@ -210,6 +211,12 @@ def test_fifty_who_watch_cost_one_look(tmp_path: Path, monkeypatch: pytest.Monke
         for thread in watching:
             thread.join()
         assert one.looks == 2
+
+
+@pytest.mark.parametrize("took", [0.0, 0.05, 0.33, 60.0])
+def test_looking_takes_a_twentieth_of_the_time_at_most(took: float) -> None:
+    assert pause_after(took) >= 1.0
+    assert took <= (took + pause_after(took)) / 20
 
 
 def test_nobody_who_watches_means_nobody_who_looks(tmp_path: Path) -> None:
