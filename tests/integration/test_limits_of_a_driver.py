@@ -69,7 +69,7 @@ def test_a_document_whose_driver_was_ended_amid_a_call_to_its_file_system_is_not
     site: Site,
 ) -> None:
     site.submit("one")
-    assert site.drive(stall, driver="first", timeout=0.2, hard_after=0.2).exit_code == 1
+    assert site.drive(stall, driver="first", timeout=0.5, hard_after=0.2).exit_code == 1
     assert site.drive(count, driver="second").exit_code == 0
     assert site.files() == {"one.ready": b"attempt 0"}
 
