@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 # Seconds: more than anything takes on a busy machine.
-PATIENCE = 60.0
+PATIENCE = 120.0
 _PAUSE = 0.005
 
 Fact = TypeVar("Fact")

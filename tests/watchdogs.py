@@ -15,7 +15,7 @@ from watchdogd import control, driver_ids, report
 from watchdogd.pipeline.model import Drivers, Stage
 
 # Seconds: far more than anything here takes, on a machine that does other things too.
-PATIENCE = 60.0
+PATIENCE = 120.0
 _OURS = {"WATCHDOGD_PIPELINE", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
 # What the stages of tests do to a document; each document says by its words what is to happen.
 STAGES = '''

@@ -21,7 +21,7 @@ from queuedriver.options import Options
 from tests.waiting import until
 
 # Far more than any of these takes on a busy machine.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 # Upper-cases documents. At its first `slow` it writes half an output and waits to be killed.
 _DRIVER = """

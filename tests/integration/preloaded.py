@@ -28,7 +28,7 @@ from watchdogd.template import Template
 
 COMMAND = (sys.executable, "-P", __file__)
 # Seconds: far more than anything here takes, on a machine that does other things too.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 def live(data: bytes, processor: CallProcessor) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.disk.filesystem import Directory
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from watchdogd import control
 from watchdogd.children import Children
 from watchdogd.events import Events
@@ -21,8 +21,6 @@ from watchdogd.helper_messages import Brief, Controls, Errands
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 PAGE = Path(__file__).parents[2] / "docs/control-files.rst"
-# Seconds: far more than anything here takes, on a machine that does other things too.
-PATIENCE = 60.0
 _CONSOLE = re.compile(r"^\.\. code-block:: console\n\n((?:   .*\n|\n)+)", re.M)
 _WORDS = ("input", "values", "parse", "output")
 

@@ -16,14 +16,12 @@ import pytest
 from queuedriver.disk.runtime import runtime_directory
 from tests.cli.processes import ENVIRON, command, read_only, unprivileged
 from tests.cli.queues import Called
-from tests.waiting import is_alive, until, until_ended
+from tests.waiting import PATIENCE, is_alive, until, until_ended
 from watchdogd.check import Findings, Here, examine
 from watchdogd.imports import check_imports
 from watchdogd.pipeline.problems import BadPipeline, Problem
 from watchdogd.pipeline.read import study
 
-# Seconds: far more than anything here takes, on a machine that does other things too.
-PATIENCE = 60.0
 HERE = Here(memory=8 * 10**9, cpus=4.0)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from queuedriver.driving.measurements import CAUSES
 from tests.children import open_files, without_collections
-from tests.waiting import until, until_ended
+from tests.waiting import PATIENCE, until, until_ended
 from watchdogd.children import Child, Children
 from watchdogd.helper import (
     MOST_LEFT,
@@ -37,8 +37,6 @@ from watchdogd.helper_process import HelperProcess, begin
 from watchdogd.host import SILENCE
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
-# Seconds: far more than anything here takes.
-PATIENCE = 60.0
 LOOK = Errands(look=True)
 ALIVE = r"{}\n"
 PIPELINE = Pipeline(
