@@ -35,13 +35,14 @@ from queuedriver.doors.transports.curve import Doorkeeper, Keys
 from queuedriver.doors.transports.refusals import Refusals
 from queuedriver.errors import CannotUse, ConfigError, NotPermitted
 
-# Milliseconds. Whoever vanishes without a word is missed four seconds later at the latest. A hub's
-# heartbeats, which are nearly all that many idle workers cost it, say how long they may stay away;
-# so a spoke hears by their absence that its hub is gone, and asks less often itself: that is for
-# hubs that are not ours.
-_HUB_ASKS_EVERY = 1_250
-_SPOKE_ASKS_EVERY = 5_000
+# Milliseconds. Whoever vanishes without a word is missed four seconds later at the latest: a spoke
+# asks its hub, and says how long it may stay away itself. A hub asks nobody: ZeroMQ aborts who has
+# a heartbeat due on a connection that it reads no more and that has ended (in libzmq 4.3.5:
+# "Assertion failed: !_io_error"), as one may of a peer that connected anew. Who asks nothing, as it
+# is not ours, is missed by the kernel, within a second more.
+_ASKS_EVERY = 1_250
 _HEARTBEAT_TIMEOUT = 2_750
+_MISSED_AFTER = _ASKS_EVERY + _HEARTBEAT_TIMEOUT
 _HANDSHAKE_TIMEOUT = 5_000
 _CONNECT_TIMEOUT = 4_000
 _LINGER = 1_000
@@ -49,9 +50,8 @@ _RECONNECT = 100
 _RECONNECT_MOST = 5_000
 # Messages waiting in ZeroMQ for one peer; who reads none of them is lost. Of those that came there
 # is no limit: at one ZeroMQ reads no more, not even heartbeats, and gives up a peer that is well,
-# as after 10,000 probes a worker that has one document for three hours; and a peer that leaves just
-# then aborts this process ("Assertion failed: !_io_error", libzmq 4.3.5). Nor did it bound memory:
-# a message may have 64 MB.
+# as after 10,000 probes a worker that has one document for three hours; and a hub that leaves just
+# then aborts its worker, as above. Nor did it bound memory: a message may have 64 MB.
 _MOST_UNREAD = 10_000
 _NO_LIMIT = 0
 # Messages that a spoke keeps for a hub that is not there yet.
@@ -90,7 +90,7 @@ _REFUSALS = {zmq.EADDRINUSE: CannotUse, errno.EACCES: NotPermitted}
 class _Socket(Transport):
     """What hub and spoke have in common."""
 
-    def __init__(self, kind: int, max_message: int, asks_every: int) -> None:
+    def __init__(self, kind: int, max_message: int) -> None:
         self._context = zmq.Context()
         # Whom we give a message need not interrupt us for it, where no processor is free: what is
         # said at once leaves at once, and is heard at once.
@@ -100,10 +100,6 @@ class _Socket(Transport):
             (zmq.LINGER, _LINGER),
             (zmq.SNDHWM, _MOST_UNREAD),
             (zmq.RCVHWM, _NO_LIMIT),
-            (zmq.HEARTBEAT_IVL, asks_every),
-            (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT),
-            # Longer than until the next one, or a hub without heartbeats would drop an idle spoke.
-            (zmq.HEARTBEAT_TTL, asks_every + _HEARTBEAT_TIMEOUT),
             (zmq.HANDSHAKE_IVL, _HANDSHAKE_TIMEOUT),
             (zmq.RECONNECT_IVL, _RECONNECT),
             (zmq.RECONNECT_IVL_MAX, _RECONNECT_MOST),
@@ -181,8 +177,16 @@ class Hub(_Socket):
         keys: Keys | None = None,
         max_message: int = MAX_MESSAGE,
     ) -> None:
-        super().__init__(zmq.ROUTER, max_message, _HUB_ASKS_EVERY)
+        super().__init__(zmq.ROUTER, max_message)
         _route_to_the_latest(self._socket)
+        for option, value in (
+            # It asks each second whoever says nothing, and gives up what is not confirmed.
+            (zmq.TCP_KEEPALIVE, 1),
+            (zmq.TCP_KEEPALIVE_IDLE, 1),
+            (zmq.TCP_KEEPALIVE_INTVL, 1),
+            (zmq.TCP_MAXRT, _MISSED_AFTER),
+        ):
+            self._socket.setsockopt(option, value)
         if identity:
             self._socket.setsockopt(zmq.IDENTITY, identity)
         self._door = None
@@ -245,7 +249,14 @@ class Spoke(_Socket):
         max_message: int = MAX_MESSAGE,
     ) -> None:
         kind = zmq.DEALER if hub is None else zmq.ROUTER
-        super().__init__(kind, max_message, _SPOKE_ASKS_EVERY)
+        super().__init__(kind, max_message)
+        for option, value in (
+            (zmq.HEARTBEAT_IVL, _ASKS_EVERY),
+            (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT),
+            # Longer than until the next one, or a hub would drop an idle spoke.
+            (zmq.HEARTBEAT_TTL, _MISSED_AFTER),
+        ):
+            self._socket.setsockopt(option, value)
         # A hub adds the way home to what it let in. Dropped here it would be in our hands for ever.
         self._most += AROUND
         self._endpoint = endpoint

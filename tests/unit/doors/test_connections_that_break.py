@@ -2,14 +2,21 @@
 
 import time
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from queuedriver.doors.transports.base import Message, Transport
-from tests.waiting import until
+from tests.drivers import FORKS
+from tests.endpoints import own_endpoint
+from tests.waiting import PATIENCE, until
 
 zmq = pytest.importorskip("zmq")
 transports = pytest.importorskip("queuedriver.doors.transports.zmq")
+
+
+# Seconds that a hub is watched: more than there are between two heartbeats.
+WATCHED = 3.0
 
 
 def heard(one: Transport) -> list[list[bytes]]:
@@ -43,3 +50,37 @@ def test_peer_that_connects_anew_while_nobody_hears_it_is_heard_and_can_be_reach
             assert said == [[b"", b"said"]] * 2
             until(lambda: hub.send(b"one", (b"", b"hello")))
             until(lambda: heard(second) == [[b"", b"hello"]])
+
+
+def test_hub_outlives_a_peer_that_connected_anew_and_whose_old_connection_says_more_and_ends() -> (
+    None
+):
+    # It would take the process along.
+    process = FORKS.Process(target=_outlives)
+    process.start()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+
+
+def _outlives() -> None:
+    with closing(transports.Hub((own_endpoint(),), b"hub")) as hub, zmq.Context() as context:
+
+        def connected() -> Any:
+            peer = context.socket(zmq.DEALER)
+            peer.setsockopt(zmq.IDENTITY, b"one")
+            peer.setsockopt(zmq.LINGER, 0)
+            peer.connect(hub.endpoints[0])
+            peer.send(b"said")
+            until(lambda: heard(hub) == [[b"said"]])
+            return peer
+
+        with connected() as old, connected():
+            # Nobody takes what it says now, as the name is another's; so ZeroMQ reads no more.
+            for _ in range(3):
+                old.send(b"more")
+                time.sleep(0.1)
+            old.close()
+            ends_at = time.monotonic() + WATCHED
+            while time.monotonic() < ends_at:
+                assert heard(hub) == []
+                time.sleep(0.05)
