@@ -237,8 +237,14 @@ class Site:
             return [one.id for one in registrations(opened)]
 
     def registration(self, driver: str, queue: str = "in") -> Registration:
+        """Return what a driver says of itself. A listing may lack what is replaced at that moment:
+        with each beat."""
         with Queue.open(self.root / queue) as opened:
-            return next(one for one in registrations(opened) if one.id == driver)
+            found = until(
+                lambda: [one for one in registrations(opened) if one.id == driver],
+                f"{driver} has registered",
+            )
+        return found[0]
 
     def events(self, docid: str, queue: str = "in") -> list[Event]:
         """What the journal has of a document."""

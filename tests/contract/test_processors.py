@@ -20,6 +20,7 @@ from tests.contract.kinds import DIFFERENT, KINDS, Kind
 from tests.contract.work import LARGE
 from tests.disks import Disk
 from tests.drivers import Ended, Running, Site
+from tests.openings import registrations
 from tests.waiting import until
 
 # In the order in which they are listed, so that a batch has them all.
@@ -92,8 +93,8 @@ def assert_published(site: Site, case: Case, docids: Sequence[str]) -> None:
 
 def state_of_driver(site: Site) -> str:
     """Return what the one driver says that it does; empty before it has registered."""
-    drivers = site.drivers()
-    return site.registration(drivers[0]).state if drivers else ""
+    with Queue.open(site.queue()) as queue:
+        return next((one.state for one in registrations(queue)), "")
 
 
 @every_case
