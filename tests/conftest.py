@@ -39,8 +39,8 @@ _QUICK = ("tests/unit/", "tests/simulation/test_simulated_kernel.py")
 # Processes of the quick tests for each processor, and of all tests, of which some load theirs by
 # themselves: most of them wait most of the time. And at most.
 _FOR_EACH, _FOR_EACH_OF_ALL, _AT_MOST = 2.0, 1.5, 16
-# Files whose tests stay in one process, as they share guests that take long to start.
-_TOGETHER = ("tests/network/test_nfs.py",)
+# Files whose tests stay in one process, as they share what takes long to start: guests, a browser.
+_TOGETHER = ("tests/network/test_nfs.py", "tests/integration/test_page_in_a_browser.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
