@@ -684,10 +684,11 @@ def test_changed_settings_of_a_queue_reach_all_its_drivers(yard: Yard) -> None:
     yard.write(f"{ONE}\ndrivers = 2")
     watchdog = yard.run()
     until(lambda: list(yard.states().values()) == ["ready", "ready"])
+    before = {one.pid for one in yard.drivers().values()}
     yard.write(f'{ONE}\ndrivers = 2\nretries = 3\npublish = "{{docid}}.xml"')
     watchdog.send_signal(signal.SIGHUP)
     # Those of before may take what comes until they are told to leave.
-    until(lambda: yard.count("restarted") == 2)
+    until(lambda: not before & set(yard.all_pids()))
     yard.put("a")
     until(lambda: yard.ls("one") == ["a.xml"])
     until(lambda: list(yard.states().values()) == ["ready", "ready"])
