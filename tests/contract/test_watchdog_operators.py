@@ -268,14 +268,6 @@ def test_huge_number_is_asked_back(scene: Scene) -> None:
 # Another file
 
 
-def reread(scene: Scene, watchdog: "subprocess.Popen[str]", *stages: str) -> None:
-    """Change the pipeline's file, and wait until the watchdog has read it."""
-    before = scene.count("reloaded")
-    scene.write(*stages)
-    watchdog.send_signal(signal.SIGHUP)
-    scene.within(lambda: scene.count("reloaded") > before, "it is read")
-
-
 @row
 def test_stage_that_comes_back_before_its_driver_has_left_goes_on(scene: Scene) -> None:
     other = f'{TWO}\ninput = "other"'
@@ -283,9 +275,9 @@ def test_stage_that_comes_back_before_its_driver_has_left_goes_on(scene: Scene) 
     scene.put("a", "wait", queue="other")
     scene.is_working("a")
     scene.befalls()
-    reread(scene, watchdog, f'{ONE}\noutput = "out"')
+    scene.reread(watchdog, f'{ONE}\noutput = "out"')
     scene.within(lambda: scene.states().get("two-1") == "draining", "its driver is to leave")
-    reread(scene, watchdog, f'{ONE}\noutput = "out"', other)
+    scene.reread(watchdog, f'{ONE}\noutput = "out"', other)
     scene.put("b", queue="other")
     scene.befalls()
     scene.go()
@@ -317,7 +309,7 @@ def test_document_at_hand_keeps_the_limits_that_its_driver_was_told(scene: Scene
     begun_at = time.monotonic()
     scene.until(lambda: time.monotonic() > begun_at + 2.0, "it takes longer than it will have")
     scene.befalls()
-    reread(scene, watchdog, f'{ONE}\ntimeout = "500 ms"\nhard_after = "1500 ms"')
+    scene.reread(watchdog, f'{ONE}\ntimeout = "500 ms"\nhard_after = "1500 ms"')
     scene.within(lambda: scene.states().get("one-1") == "draining", "another is to take its place")
     scene.go()
     scene.within(lambda: scene.published("a"), "it is finished")

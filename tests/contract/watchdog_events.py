@@ -149,7 +149,7 @@ PROCESSES = Group(
         Event(
             "template_that_stands_still_is_replaced",
             "what drivers are forked from (``preload``) stands still, and a driver dies",
-            "it is ended after ``startup_timeout`` (4 s in this test), and loaded anew",
+            "it is ended after ``startup_timeout`` (2 s in this test), and loaded anew",
             15,
         ),
         Event(

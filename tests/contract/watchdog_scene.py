@@ -144,6 +144,13 @@ class Scene(Yard):
         self.until(lambda: self.count("ready") >= len(stages), f"{len(stages)} stages are ready")
         return watchdog
 
+    def reread(self, watchdog: "subprocess.Popen[str]", *stages: str) -> None:
+        """Change the pipeline's file, and wait until the watchdog has read it."""
+        before = self.count("reloaded")
+        self.write(*stages)
+        watchdog.send_signal(signal.SIGHUP)
+        self.until(lambda: self.count("reloaded") > before, "it is read")
+
     def add(self, code: str) -> None:
         """Add to the module that the stages call."""
         with (self.root / "stages.py").open("a") as file:
