@@ -22,6 +22,7 @@ from tests.cli.processes import ENVIRON, on_terminal, read_until
 from tests.cli.queues import PATIENCE, Called, drive, stuck_driver, submit
 from tests.cli.queues import driver as running
 from tests.waiting import until
+from watchdogd.operators.actions import operator
 from watchdogd.report import HUNG_AFTER, SILENT_AFTER, StageReport
 
 Capsys = pytest.CaptureFixture[str]
@@ -413,13 +414,21 @@ def test_numbers_of_drivers_are_told_while_nothing_runs(file: Path, watch: Watch
 def test_a_paused_pipeline_and_a_paused_stage_say_so(file: Path, watch: Watch) -> None:
     publish(file, report())
     watch("pause", "parse", "-p", file)
+    os.utime(file.parent / "queues/values/PAUSE", (1_900_000_000, 1_900_000_000))
     called = watch("status", file)
-    assert f"parse is PAUSED: nothing is claimed before watchdogd resume parse -p {file}" in (
-        called.out
+    since = f"by {operator()} since {format_instant(1_900_000_000)}"
+    assert (
+        f"parse is PAUSED, {since}: nothing is claimed before watchdogd resume parse -p {file}"
+        in called.out
     )
     assert rows(called)["parse"][0] == "paused"
     watch("pause", "-p", file)
-    assert "PAUSED: nothing is claimed in any stage" in watch("status", file).out
+    os.utime(file.parent / "queues/.watchdogd/PAUSE", (1_900_000_060, 1_900_000_060))
+    since = f"by {operator()} since {format_instant(1_900_000_060)}"
+    assert f"PAUSED, {since}: nothing is claimed in any stage" in watch("status", file).out
+    # Of all stages alike, whoever paused one of them before.
+    whys = {one["why"] for one in watch("status", file, "--json").json["stages"]}
+    assert whys == {since}
 
 
 def test_a_running_pipeline_is_told_of_while_its_file_is_bad(file: Path, watch: Watch) -> None:

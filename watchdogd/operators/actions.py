@@ -8,10 +8,9 @@ nobody, and is told of, too.
 """
 
 import os
-import pwd
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from queuedriver.disk.filesystem import Directory, open_fd, write_all
@@ -28,7 +27,7 @@ from watchdogd.helper_messages import QueueSeen, Request
 from watchdogd.host import processors
 from watchdogd.operators import batches
 from watchdogd.operators.batches import Batch
-from watchdogd.operators.hosts import Chosen, read_controls
+from watchdogd.operators.hosts import Chosen, read_controls, user
 from watchdogd.pipeline.model import Stage
 from watchdogd.queues.control_files import spread_pause
 
@@ -41,10 +40,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 def operator() -> str:
     """Return what the events call whoever runs this process."""
-    uid = os.getuid()
-    with suppress(KeyError):
-        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
-    return f"uid {uid}"
+    return user(os.getuid())
 
 
 # Moves

@@ -1,6 +1,7 @@
 """Reads which watchdogs there are, by what each said last, and what all are asked."""
 
 import os
+import pwd
 import shlex
 import time
 from collections.abc import Collection
@@ -14,6 +15,7 @@ from queuedriver.claims.liveness import identify
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import FileSystemTrouble, is_trouble
 from queuedriver.format.records import Identity
+from queuedriver.format.units import format_instant
 from watchdogd import control
 from watchdogd.helper_messages import Controls
 from watchdogd.pipeline.model import Pipeline
@@ -177,3 +179,21 @@ def read_controls(root: str, host: str = "") -> Controls:
         return Controls()
     with closing(directory):
         return control.read(directory, host)
+
+
+def paused_by(path: str) -> str:
+    """Return by whom and since when a queue or a control directory is paused, as far as its PAUSE
+    tells."""
+    try:
+        found = os.lstat(os.path.join(path, control.PAUSE))
+    except OSError:
+        return ""
+    return f"by {user(found.st_uid)} since {format_instant(found.st_mtime)}"
+
+
+def user(uid: int) -> str:
+    """Return what a user is called."""
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"

@@ -45,7 +45,8 @@ def sentences_of(view: View) -> Iterator[Sentence]:
         yield Sentence(f"there is a QUIT: {text}", bad=False)
     if view.controls.paused:
         resume = chosen.command("resume")
-        yield Sentence(f"PAUSED: nothing is claimed in any stage before {resume}", bad=False)
+        by = next((f", {one.why}" for one in view.stages if one.state == "paused" and one.why), "")
+        yield Sentence(f"PAUSED{by}: nothing is claimed in any stage before {resume}", bad=False)
     for stage in view.stages:
         yield from _stage(stage, view)
     yield from _drivers(view)
@@ -183,9 +184,10 @@ def _stage(stage: SeenStage, view: View) -> Iterator[Sentence]:
             if queue not in view.items:
                 path = view.chosen.pipeline.path(queue)
                 yield Sentence(f"{name} takes from {path}, which is not there; is it mounted?")
+    by = f", {stage.why}" if stage.why else ""
     words = {
         "degraded": f"{name} is degraded: {stage.why or 'see its drivers'}",
-        "paused": f"{name} is PAUSED: nothing is claimed before {resume}",
+        "paused": f"{name} is PAUSED{by}: nothing is claimed before {resume}",
         "tripped": f"{name} has {stage.why} (or {resume})",
         "quit": f"an input of {name} has a QUIT, so its drivers leave; before {resume} none stays",
     }.get(stage.state)

@@ -20,10 +20,11 @@ from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
+from watchdogd import control
 from watchdogd.driver_ids import driver_id, short_host
 from watchdogd.helper_messages import Controls
 from watchdogd.operators.forecast import LONG, SHORT, Outlook, outlook
-from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_controls
+from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, paused_by, read_controls
 from watchdogd.pipeline.model import Intake, Stage
 from watchdogd.report import SHARES, DriverReport, StageReport, most
 from watchdogd.stage_words import StageFacts
@@ -324,6 +325,9 @@ def _stage(
         late=told["late"] if [*told] == ["late"] else "",
     ).with_inputs(looks, paused=controls.paused)
     state, why = next(filter(any, told.items()), ("", "")) if chosen.hung else facts.word
+    if state == "paused" and not chosen.hung:
+        where = control.CONTROL if controls.paused else stage.inputs[0]
+        why = paused_by(chosen.pipeline.path(where))
     living = sum(1 for one in own if one.pid)
     numbers: dict[str, Any] = {share: sum(getattr(one, share) for one in own) for share in SHARES}
     # Before a watchdog ever ran nobody has made them, and nothing waits.

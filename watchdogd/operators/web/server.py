@@ -7,7 +7,6 @@ is lost when this is killed.
 
 import logging
 import os
-import pwd
 import socket
 import stat
 import struct
@@ -25,6 +24,7 @@ from waitress.server import create_server
 from waitress.task import ErrorTask, ThreadedTaskDispatcher
 
 from watchdogd.operators.batches import Batch
+from watchdogd.operators.hosts import user
 from watchdogd.operators.web import security
 from watchdogd.operators.web.page_inputs import Facts, Site
 from watchdogd.operators.web.respond import MOST_BODY, Request, Response, looks_of, respond
@@ -161,7 +161,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     def __init__(self, server: Any, sock: socket.socket, addr: Any, *rest: Any, map: Any) -> None:
         if sock.family == socket.AF_UNIX:
             found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            addr = (f"user {_user(_CREDENTIALS.unpack(found)[1])}", None)
+            addr = (user(_CREDENTIALS.unpack(found)[1]), None)
         super().__init__(server, sock, addr, *rest, map=map)
 
     def handle_read(self) -> None:
@@ -180,13 +180,6 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
             earned = (left - self.total_outbufs_len) / _LEAST_RATE
             self.last_activity = min(self.last_activity, alive_at + earned)
         return sent
-
-
-def _user(uid: int) -> str:
-    try:
-        return f"{uid} ({pwd.getpwuid(uid).pw_name})"
-    except KeyError:
-        return str(uid)
 
 
 def listen_at(path: str) -> socket.socket:
