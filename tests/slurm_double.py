@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
+from watchdogd.slurm import programs
+
 _SBATCH = """#!{python} -S
 import json, os, sys
 here = {here!r}
@@ -89,4 +92,6 @@ class SlurmDouble:
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmDouble:
     double = SlurmDouble(tmp_path / "slurm")
     monkeypatch.setenv("PATH", f"{double.directory}:/usr/bin:/bin")
+    # However long a busy machine takes to start a program.
+    monkeypatch.setattr(programs, "SOON", PATIENCE)
     return double

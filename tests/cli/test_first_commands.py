@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 COMMANDS = ["sample_queues/try", "tests/run"]
 
@@ -27,7 +29,7 @@ def first_command(script: Path, python: Path) -> subprocess.CompletedProcess[str
         env={**os.environ, "PYTHON": str(python)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
