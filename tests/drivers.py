@@ -259,6 +259,10 @@ class Site:
         """Wait until a processor has this document in its hands."""
         until((self.beside / f"at-{docid}").exists, f"{docid} is being processed")
 
+    def wait_for_start(self, driver: str, queue: str = "in") -> None:
+        """Wait until a driver looks for documents: what fails while it starts, ends it."""
+        until(lambda: self.registration(driver, queue).state != "starting", f"{driver} has started")
+
     def open_gate(self, docid: str = "") -> None:
         """Let one document pass, or all."""
         (self.beside / (f"go-{docid}" if docid else "go")).touch()

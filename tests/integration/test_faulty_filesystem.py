@@ -36,12 +36,6 @@ def results(count: int) -> dict[str, bytes]:
     return files
 
 
-def until_started(scene: Scene) -> None:
-    """Wait until its driver looks for documents: what fails while it starts, ends it."""
-    until(lambda: scene.see.drivers() == ["d"], "it has registered")
-    until(lambda: scene.see.registration("d").state != "starting", "it has started")
-
-
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     with make_scene(tmp_path) as scene:
@@ -219,7 +213,7 @@ def test_disk_that_is_full_for_a_while_costs_no_document(
 ) -> None:
     scene.see.queue()
     driver = scene.start(driver="d")
-    until_started(scene)
+    scene.see.wait_for_start("d")
     scene.host.fail(msgspec.structs.replace(full, match=match))
     docids = [f"{word}-{number}" for word in ("bad", "good", "many") for number in range(2)]
     scene.see.submit(*docids, content=TEXT)
@@ -291,7 +285,7 @@ def test_failed_fsync_is_not_repeated_but_the_output_written_anew(scene: Scene) 
 def test_disk_that_keeps_nothing_for_a_while_gets_nothing_published(scene: Scene) -> None:
     scene.see.queue()
     driver = scene.start(driver="d", durable=True)
-    until_started(scene)
+    scene.see.wait_for_start("d")
     scene.host.fail(Rule("fsync", "out/*.writing", error="EIO"))
     scene.see.submit("good-1", "good-2", content=TEXT)
     until(lambda: scene.host.done.hits[0] >= 3, "it tries again")
@@ -309,7 +303,7 @@ def test_nothing_is_published_before_its_commit_is_durable(scene: Scene) -> None
     """Else a power cut could take the commit back, and the document would come twice."""
     scene.see.queue()
     driver = scene.start(driver="d", durable=True)
-    until_started(scene)
+    scene.see.wait_for_start("d")
     scene.host.fail(Rule("fsyncdir", "in", error="EIO"))
     scene.see.submit("good-1", content=TEXT)
     until(lambda: scene.see.states().get("good-1") == "written", "it is committed")
@@ -356,7 +350,7 @@ def test_file_system_that_cannot_be_read_for_a_while_costs_no_document(
 ) -> None:
     scene.see.queue()
     driver = scene.start(driver="d", durable=rule.error == "EIO")
-    until_started(scene)
+    scene.see.wait_for_start("d")
     scene.host.fail(rule)
     docids = [f"{word}-{number}" for word in ("bad", "good", "many") for number in range(2)]
     scene.see.submit(*docids, content=TEXT)
@@ -440,7 +434,7 @@ def test_two_hosts_with_caches_of_their_own_take_each_document_once(tmp_path: Pa
 def test_driver_goes_on_when_the_file_system_answers_again(scene: Scene) -> None:
     scene.see.queue()
     driver = scene.start(driver="d", timeout=1.0, hard_after=60)
-    until_started(scene)
+    scene.see.wait_for_start("d")
     scene.host.fail(Rule("*", hold=True))
     scene.see.submit("good-1", "good-2", content=TEXT)
     scene.until_met()

@@ -236,8 +236,7 @@ def test_a_commit_is_published_only_into_the_directory_that_its_driver_had_opene
 ) -> None:
     site.queue()
     first = site.start(shout, driver="first", prepare=_die_before_publishing)
-    until(lambda: site.drivers() == ["first"], "it has registered")
-    until(lambda: site.registration("first").state != "starting", "it has started")
+    site.wait_for_start("first")
     move(site.root)
     # There is no claim: whoever comes now takes the new one.
     site.drive(shout, driver="second")

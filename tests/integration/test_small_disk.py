@@ -37,7 +37,10 @@ def crew(site: Site, durable: bool) -> list[Running]:
     does = double(site.beside)
     options: dict[str, Any] = {"durable": durable, "retries": 0}
     first = [site.start(does, outputs="mid", driver=f"a-{n}", **options) for n in (1, 2)]
-    return [*first, site.start(does, inputs="mid", driver="b", **options)]
+    last = site.start(does, inputs="mid", driver="b", **options)
+    for driver, queue in (("a-1", "in"), ("a-2", "in"), ("b", "mid")):
+        site.wait_for_start(driver, queue)
+    return [*first, last]
 
 
 def run_through(site: Site, drivers: list[Running]) -> None:
