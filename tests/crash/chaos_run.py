@@ -32,7 +32,7 @@ _IMPATIENCE = 3.0
 # longest delay of a start.
 _PATIENCE = 240.0
 # Who was told to end, and whoever sees to that, are gone by then; in seconds.
-_GOING_TAKES = 60.0
+_GOING_TAKES = 180.0
 _TICK = 0.01
 
 

@@ -21,7 +21,7 @@ _INIT = 'hostname "$1" && ip link set lo up && echo && cat >/dev/null'
 # What a machine has of its own, as `nsenter` calls it, and where the kernel shows it.
 _SPACES = {"net": "net", "uts": "uts", "mount": "mnt", "pid": "pid_for_children"}
 # Seconds until what was killed is gone, on a machine that does other things too.
-_PATIENCE = 30.0
+_PATIENCE = 90.0
 
 
 class NoMachine(Exception):
@@ -124,5 +124,5 @@ class Daemon:
 def _children(pid: int) -> list[int]:
     try:
         return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
