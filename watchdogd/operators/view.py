@@ -324,10 +324,7 @@ def _stage(
         # Who has no end, or a later one, may begin more.
         late=told["late"] if [*told] == ["late"] else "",
     ).with_inputs(looks, paused=controls.paused)
-    state, why = next(filter(any, told.items()), ("", "")) if chosen.hung else facts.word
-    if state == "paused" and not chosen.hung:
-        where = control.CONTROL if controls.paused else stage.inputs[0]
-        why = paused_by(chosen.pipeline.path(where))
+    state, why = _word(stage, chosen, controls, facts, told)
     living = sum(1 for one in own if one.pid)
     numbers: dict[str, Any] = {share: sum(getattr(one, share) for one in own) for share in SHARES}
     # Before a watchdog ever ran nobody has made them, and nothing waits.
@@ -361,6 +358,24 @@ def _stage(
         files=files,
         **numbers,
     )
+
+
+def _word(
+    stage: Stage,
+    chosen: Chosen,
+    controls: Controls,
+    facts: StageFacts,
+    told: Mapping[str, str],
+) -> tuple[str, str]:
+    """Return the word for a stage, and why, of one that is paused by whom; while nothing answers,
+    what watchdogs told."""
+    if chosen.hung:
+        return next(filter(any, told.items()), ("", ""))
+    word, why = facts.word
+    if word == "paused":
+        directory = control.CONTROL if controls.paused else stage.inputs[0]
+        why = paused_by(chosen.pipeline.path(directory))
+    return word, why
 
 
 def _of_intake(
