@@ -622,6 +622,29 @@ def test_helper_ends_amid_a_look_when_its_watchdog_does(watch: Watch, meanwhile:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+# Asks to be told of the end of the socket once that has come.
+_LATE = """
+import fcntl, select
+fcntl_ = fcntl.fcntl
+def late(fd, what, *more):
+    if what == fcntl.F_SETFL:
+        poll = select.poll()
+        poll.register(fd, 0)
+        poll.poll()
+    return fcntl_(fd, what, *more)
+fcntl.fcntl = late
+"""
+
+
+def test_helper_ends_whose_watchdog_hung_up_before_it_could_be_told_of_that(watch: Watch) -> None:
+    watch.open_prepared(_LATE + _SLOW.format(meanwhile="time.sleep(3600)"))
+    watch.start()
+    hear_alive(watch, 1)
+    pid = watch.helper.pid
+    hang_up(watch)
+    until_ended(pid)
+
+
 _WATCHDOG = """
 import os, subprocess, sys, time
 from watchdogd.children import Children

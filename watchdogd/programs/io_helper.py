@@ -327,6 +327,8 @@ def main() -> None:
     fcntl.fcntl(_SOCKET, fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(_SOCKET, fcntl.F_GETFL)
     fcntl.fcntl(_SOCKET, fcntl.F_SETFL, flags | os.O_ASYNC)
+    # Of what had happened before nobody is told.
+    watchdog.interrupt()
     IoHelper(brief, watchdog).run()
 
 
