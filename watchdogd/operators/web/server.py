@@ -23,6 +23,7 @@ from waitress.parser import HTTPRequestParser
 from waitress.server import create_server
 from waitress.task import ErrorTask, ThreadedTaskDispatcher
 
+from watchdogd.linux import share_one_arena
 from watchdogd.operators.batches import Batch
 from watchdogd.operators.hosts import user
 from watchdogd.operators.web import security
@@ -207,6 +208,7 @@ def serve_at(site: Site, lookers: Mapping[str, Looker], sockets: Sequence[socket
     """Answer requests until somebody ends it."""
     logging.basicConfig(stream=sys.stderr, format="watchdogd: %(message)s", level=logging.ERROR)
     served, loop = Served(site, lookers), dict[int, Any]()
+    share_one_arena()
     threads = ThreadedTaskDispatcher()
     threads.set_thread_count(_LIMITS["threads"])
     # A server of sockets of both kinds is refused, but two in one loop are not.
