@@ -88,15 +88,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 def come_in(one: Any, address: str) -> None:
-    """Open the page with its token; again, for as long as the server has seen nothing so far."""
+    """Open the page with its token; until the server has seen something, it asks again itself."""
     one.get(address)
-
-    def is_shown() -> bool:
-        if "nothing has been seen so far" in text(one):
-            one.refresh()
-        return "Stages" in text(one)
-
-    until(is_shown, f"stages on {address}")
+    until(lambda: "Stages" in text(one), f"stages on {address}")
 
 
 class serving:  # noqa: N801 - it is used as a function

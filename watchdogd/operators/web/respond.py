@@ -250,7 +250,8 @@ def _for_members(path: str, request: Request, facts: Facts, now: float) -> Respo
     except NotFound as error:
         page = pages.message(Visit(facts, session, {}, now, name), 404, str(error))
     except NotYet as error:
-        page = pages.message(Visit(facts, session, {}, now, name), 503, str(error))
+        live = route.method == "GET"
+        page = pages.message(Visit(facts, session, {}, now, name, live=live), 503, str(error))
     return _shown(page, request, as_json=path in _FOR_PROGRAMS)._replace(pending=page.pending)
 
 

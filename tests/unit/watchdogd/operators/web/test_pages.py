@@ -263,13 +263,18 @@ def test_what_hangs_leaves_the_numbers_that_were_seen_before(tmp_path: Path) -> 
     assert "<dt>waiting</dt><dd>1</dd>" in stage.body.decode()
 
 
-def test_page_of_what_was_never_seen_says_so(tmp_path: Path) -> None:
+def test_page_of_what_was_never_seen_says_so_and_looks_again_by_itself(tmp_path: Path) -> None:
     facts = facts_of(chosen_in(tmp_path))
     name = next(iter(facts.pipelines))
     never = facts._replace(pipelines={name: facts.pipelines[name]._replace(seen=None, full=None)})
     answer = answered(get("/"), never, choose(str(make(tmp_path))))
     assert answer.status == 503
     assert b"has not answered yet" in answer.body
+    again = b'<meta http-equiv="refresh"'
+    assert again in answer.body
+    # What is there says what it is, and goes on by itself as every page does.
+    assert again not in answered(get("/"), facts, choose(str(make(tmp_path)))).body
+    assert again not in answered(get("/stage?name=none"), facts, choose(str(make(tmp_path)))).body
 
 
 @pytest.mark.parametrize("gone", ["queues/values", "queues/out"])
