@@ -150,6 +150,8 @@ def watched(
         yield Watchdog(process, directory, Path(env["WATCHDOGD_STATE"]) / name)
     finally:
         end(process)
+        # Of one that was killed, those that it left still write where the next run begins.
+        until(lambda: not marked(env["WATCHDOGD_STATE"]), "the end of all that it started")
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -160,6 +162,18 @@ def end(process: subprocess.Popen[bytes]) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(seconds)
     process.wait()
+
+
+def marked(state: str) -> list[int]:
+    """Return the processes of this host that were started with a directory of state."""
+    mark = os.fsencode(f"WATCHDOGD_STATE={state}")
+    found = []
+    for one in Path("/proc").glob("[0-9]*/environ"):
+        # It has ended, or is another user's.
+        with contextlib.suppress(OSError):
+            if mark in one.read_bytes().split(b"\0"):
+                found.append(int(one.parent.name))
+    return found
 
 
 def children(pid: int) -> list[int]:
