@@ -1,9 +1,11 @@
 """What the tests share: queues in a directory of the test's own, and whoever hands over there."""
 
 import contextlib
+import gc
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if not _is_quick(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if _is_quick(item)]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave out of every look for garbage what is there until the end."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """Collect what a test has left: who left a file or a process open fails of it, and not
+    whichever test runs when the garbage is collected by chance."""
+    yield
+    if isinstance(item, pytest.Function):
+        item.funcargs.clear()
+    left: list[object] = []
+    told, sys.unraisablehook = sys.unraisablehook, left.append
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = told
+    assert not left, f"left open, for the garbage to find: {left}"
 
 
 def _is_quick(item: pytest.Item) -> bool:
