@@ -1,13 +1,13 @@
 """What tests of a registry of children share: the end of one, and too few descriptors."""
 
 import fcntl
-import gc
 import os
 import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.descriptors import open_files
 from tests.waiting import until
 from watchdogd.children import Child, Children, Exit
 
@@ -24,28 +24,12 @@ def end_of(children: Children, child: Child) -> Exit:
     return child.exit
 
 
-def open_files() -> set[str]:
-    """The descriptors of this process."""
-    return set(os.listdir("/proc/self/fd"))
-
-
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """While this lasts, no descriptor is closed because nobody has it any more, be it of an earlier
-    test."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 @contextmanager
 def few_descriptors(free: int) -> Iterator[None]:
     """While this lasts, so many files can be opened and no more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # A number that is free below the limit, for each that it may have; the rest is taken.
-    top = max(map(int, open_files())) + 32
+    top = max(int(number) for number, _ in open_files()) + 32
     taken = [fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3) for _ in range(top)]
     for fd in taken[:free]:
         os.close(fd)

@@ -21,6 +21,7 @@ from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
 from queuedriver.processors.child import TAIL
 from queuedriver.processors.command import CommandProcessor
+from tests.descriptors import open_files
 from tests.drivers import Site
 from tests.limits import LimitsByFact
 from tests.waiting import PATIENCE, is_alive
@@ -450,12 +451,12 @@ def test_nothing_of_a_command_survives_an_exception_in_the_driver(desk: Desk) ->
 
 def test_no_descriptor_and_no_zombie_stays(desk: Desk) -> None:
     processor = desk.processor(["sh", "-c", "exit $(cat)"])
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_files()
     for number in range(10):
         with contextlib.suppress(ProcessorFailed):
             processor.process(*desk.claim(f"{number}", b"%d" % (number % 2)), desk.limits)
     # What earlier tests left may be collected meanwhile.
-    assert set(os.listdir("/proc/self/fd")) <= before
+    assert open_files() <= before
     # Children of other tests may be there; but none that has ended and waits to be collected.
     with contextlib.suppress(ChildProcessError):
         assert os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None

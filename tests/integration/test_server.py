@@ -21,6 +21,7 @@ from queuedriver.format.settings import Publication
 from queuedriver.processors.answers import MAX_LINE, Fault, parse, question, take_line
 from queuedriver.processors.child import TAIL
 from queuedriver.processors.server import ServerProcessor
+from tests.descriptors import open_files
 from tests.limits import LimitsByFact
 from tests.waiting import PATIENCE, is_alive, until
 
@@ -446,7 +447,7 @@ def test_second_signal_is_heard_while_the_server_loads(desk: Desk) -> None:
 
 
 def test_no_descriptor_no_thread_and_no_zombie_stays(desk: Desk) -> None:
-    descriptors, threads = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    descriptors, threads = open_files(), set(threading.enumerate())
     desk.start()
     for _ in range(3):
         desk.do("write(''); say(ok=True)")
@@ -454,7 +455,7 @@ def test_no_descriptor_no_thread_and_no_zombie_stays(desk: Desk) -> None:
     assert desk.processor is not None
     desk.processor.stop()
     # What earlier tests left may be collected, or end, meanwhile.
-    assert set(os.listdir("/proc/self/fd")) <= descriptors
+    assert open_files() <= descriptors
     assert set(threading.enumerate()) <= threads
     # Children of other tests may be there; but none that has ended and waits to be collected.
     with contextlib.suppress(ChildProcessError):

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from queuedriver.disk import filesystem
 from queuedriver.disk.filesystem import Directory, is_replaced
 from queuedriver.errors import NotRegular
+from tests.descriptors import open_files
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -483,11 +484,11 @@ def test_listings_do_not_disturb_each_other(bench: "Bench") -> None:
 def test_a_listing_given_up_gives_its_descriptor_back(bench: "Bench") -> None:
     directory = bench.directory("d")
     bench.put("d/a")
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(20):
         next(directory.names())
     # What earlier tests left may be collected meanwhile.
-    assert set(os.listdir("/proc/self/fd")) <= before
+    assert open_files() <= before
 
 
 # Directories

@@ -17,6 +17,7 @@ import pytest
 
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.wake import Waker
+from tests.descriptors import open_files
 from tests.waiting import until
 
 # Longer than any hint takes, shorter than the second after which callers look anyway.
@@ -62,7 +63,7 @@ class Held(NamedTuple):
 
 def held() -> Held:
     gc.collect()
-    return Held(threading.active_count(), len(os.listdir("/proc/self/fd")))
+    return Held(threading.active_count(), len(open_files()))
 
 
 def test_an_item_renamed_in_by_another_process_wakes_the_waiter(queue: Path, waker: Waker) -> None:

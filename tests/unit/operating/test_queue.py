@@ -24,6 +24,7 @@ from queuedriver.format import names
 from queuedriver.format.records import Failure, Report, encode_report
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.submission import Submitted
+from tests.descriptors import open_files
 from tests.openings import registrations
 
 if TYPE_CHECKING:
@@ -75,11 +76,11 @@ def test_to_look_changes_nothing(bench: "Bench") -> None:
 
 def test_a_closed_queue_has_given_its_descriptors_back(bench: "Bench") -> None:
     directory = bench.directory("in")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     with Queue.open(directory.path) as queue:
         queue.submit("a", b"1")
         queue.add_feed("/elsewhere")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() <= before
 
 
 # Submit

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from queuedriver.disk.processes import process_ticks, signal_name
-from tests.children import end_of, few_descriptors, open_files, without_collections
+from tests.children import end_of, few_descriptors
+from tests.descriptors import open_files, without_collections
 from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE
 from tests.waiting import until, until_ended
