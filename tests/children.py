@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.descriptors import open_files
+from tests.holdings import open_files
 from tests.waiting import until
 from watchdogd.children import Child, Children, Exit
 

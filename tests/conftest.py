@@ -118,7 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Leave out of every look for garbage what is there until the end."""
+    """Leave out of each look for garbage what was there before the first test."""
     gc.collect()
     gc.freeze()
 
@@ -136,6 +136,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
         gc.collect()
     finally:
         sys.unraisablehook = told
+        # What is left is not gone through once more after each test.
+        gc.freeze()
     assert not left, f"left open, for the garbage to find: {left}"
 
 

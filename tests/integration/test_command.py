@@ -21,8 +21,8 @@ from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
 from queuedriver.processors.child import TAIL
 from queuedriver.processors.command import CommandProcessor
-from tests.descriptors import open_files
 from tests.drivers import Site
+from tests.holdings import child_processes, open_files
 from tests.limits import LimitsByFact
 from tests.waiting import PATIENCE, is_alive
 
@@ -451,15 +451,14 @@ def test_nothing_of_a_command_survives_an_exception_in_the_driver(desk: Desk) ->
 
 def test_no_descriptor_and_no_zombie_stays(desk: Desk) -> None:
     processor = desk.processor(["sh", "-c", "exit $(cat)"])
-    before = open_files()
+    before, children = open_files(), child_processes()
     for number in range(10):
         with contextlib.suppress(ProcessorFailed):
             processor.process(*desk.claim(f"{number}", b"%d" % (number % 2)), desk.limits)
     # What earlier tests left may be collected meanwhile.
     assert open_files() <= before
-    # Children of other tests may be there; but none that has ended and waits to be collected.
-    with contextlib.suppress(ChildProcessError):
-        assert os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    # Not one that has ended, either, and waits to be collected.
+    assert child_processes() <= children
 
 
 # Commands that cannot work

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from queuedriver.disk.processes import process_ticks
 from queuedriver.driving.live_status import Board
-from tests.descriptors import open_files, without_collections
+from tests.holdings import open_files, without_collections
 from tests.integration.preloaded import COMMAND, Watch, load_of
 from tests.waiting import until
 from watchdogd import linux, template

@@ -16,7 +16,7 @@ from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, ProcessorFailed
 from queuedriver.format import names
 from queuedriver.options import Options
-from tests.descriptors import open_files
+from tests.holdings import open_files
 
 if TYPE_CHECKING:
     from tests.conftest import Bench

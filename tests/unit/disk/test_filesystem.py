@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from queuedriver.disk import filesystem
 from queuedriver.disk.filesystem import Directory, is_replaced
 from queuedriver.errors import NotRegular
-from tests.descriptors import open_files
+from tests.holdings import open_files
 
 if TYPE_CHECKING:
     from tests.conftest import Bench

@@ -19,7 +19,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal, submitter
 from queuedriver.format.event import Event, describe
 from queuedriver.operating.history import read_events, read_history
-from tests.descriptors import open_files
+from tests.holdings import open_files
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.wake import Waker
-from tests.descriptors import open_files
+from tests.holdings import open_files
 from tests.waiting import until
 
 # Longer than any hint takes, shorter than the second after which callers look anyway.

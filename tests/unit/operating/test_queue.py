@@ -24,7 +24,7 @@ from queuedriver.format import names
 from queuedriver.format.records import Failure, Report, encode_report
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.submission import Submitted
-from tests.descriptors import open_files
+from tests.holdings import open_files
 from tests.openings import registrations
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import pytest
 
 from queuedriver.disk.processes import process_ticks, signal_name
 from tests.children import end_of, few_descriptors
-from tests.descriptors import open_files, without_collections
 from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE
+from tests.holdings import open_files, without_collections
 from tests.waiting import until, until_ended
 from watchdogd.children import LIFE, Child, Children, Exit, Rung
 from watchdogd.linux import become_subreaper

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from tests.children import few_descriptors
-from tests.descriptors import open_files, without_collections
+from tests.holdings import open_files, without_collections
 from tests.waiting import PATIENCE, is_alive, until, until_ended
 from watchdogd.children import Children
 from watchdogd.events import Event, Events, describe, words

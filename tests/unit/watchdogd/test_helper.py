@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from queuedriver.driving.measurements import CAUSES
-from tests.descriptors import open_files, without_collections
+from tests.holdings import open_files, without_collections
 from tests.waiting import PATIENCE, until, until_ended
 from watchdogd.children import Child, Children
 from watchdogd.helper import (

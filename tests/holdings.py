@@ -1,9 +1,11 @@
-"""The descriptors of the tests' own process: whether something that was opened stays open."""
+"""What the tests' own process has, descriptors and children: whether something of it stays."""
 
 import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+import psutil
 
 
 def open_files() -> set[tuple[str, str]]:
@@ -14,6 +16,11 @@ def open_files() -> set[tuple[str, str]]:
         with suppress(FileNotFoundError):
             found.add((number, os.readlink(f"/proc/self/fd/{number}")))
     return found
+
+
+def child_processes() -> set[int]:
+    """Return the processes that this one has started and not collected."""
+    return {one.pid for one in psutil.Process().children()}
 
 
 @contextmanager
