@@ -38,9 +38,8 @@ settings.load_profile("promises")
 # Where every test is in the quick part, unless it is marked `slow`.
 _QUICK = ("tests/unit/", "tests/simulation/test_simulated_kernel.py")
 
-# Processes of the quick tests for each processor, and of all tests, of which some load theirs by
-# themselves: most of them wait most of the time. And at most.
-_FOR_EACH, _FOR_EACH_OF_ALL, _AT_MOST = 2.0, 1.5, 16
+# Processes of tests for each processor, as most tests wait most of the time; and at most.
+_FOR_EACH, _AT_MOST = 2, 16
 # Files whose tests stay in one process, as they share what takes long to start: guests, a browser.
 _TOGETHER = ("tests/network/test_nfs.py", "tests/integration/test_page_in_a_browser.py")
 
@@ -92,8 +91,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Return how many processes `-n auto` means; None with --pdb, which needs the terminal."""
     if config.getoption("usepdb"):
         return None
-    each = _FOR_EACH if config.getoption("--quick") else _FOR_EACH_OF_ALL
-    return min(round(each * len(os.sched_getaffinity(0))), _AT_MOST)
+    return min(_FOR_EACH * len(os.sched_getaffinity(0)), _AT_MOST)
 
 
 def pytest_configure(config: pytest.Config) -> None:
