@@ -76,14 +76,48 @@ def until_shown(one: Any, words: str) -> None:
     until(lambda: words in text(one), f"{words!r} on {one.current_url}: {text(one)[:2000]}")
 
 
+def look_until_shown(one: Any, words: str) -> None:
+    """Wait for words to stand on the page, which without scripts stays as it is until somebody
+    looks again."""
+
+    def is_shown() -> bool:
+        if words in text(one):
+            return True
+        follow(one, "Look again")
+        return False
+
+    until(is_shown, f"{words!r} on {one.current_url}: {text(one)[:2000]}")
+
+
 def press(one: Any, title: str) -> None:
-    """Press the button of a title, as soon as there is one."""
-    reach(one, f"//button[normalize-space()={title!r}]", lambda button: button.click())
+    """Press the button of a title, as soon as there is one, and wait for the page it leads to."""
+    _until_another(
+        one,
+        lambda: reach(one, f"//button[normalize-space()={title!r}]", lambda button: button.click()),
+    )
 
 
 def follow(one: Any, words: str) -> None:
-    """Follow the link of these words, as soon as there is one."""
-    reach(one, f"//a[normalize-space()={words!r}]", lambda link: link.click())
+    """Follow the link of these words, as soon as there is one, to the page it leads to."""
+    link = f"//a[normalize-space()={words!r}]"
+    _until_another(one, lambda: reach(one, link, lambda link: link.click()))
+
+
+def _until_another(one: Any, act: Callable[[], object]) -> None:
+    """Do something that leads to another page, and wait for that: where one goes next would keep
+    it from coming."""
+    from selenium.common.exceptions import StaleElementReferenceException
+
+    page = one.find_element("tag name", "html")
+    act()
+
+    def is_gone() -> bool:
+        try:
+            return not page.is_enabled()
+        except StaleElementReferenceException:
+            return True
+
+    until(is_gone, f"another page than {one.current_url}")
 
 
 def reach(one: Any, xpath: str, act: Callable[[Any], object]) -> None:

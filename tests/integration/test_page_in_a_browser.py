@@ -22,6 +22,7 @@ from tests.browser import (
     complaints,
     emulate,
     follow,
+    look_until_shown,
     press,
     reach,
     text,
@@ -390,13 +391,14 @@ def test_without_scripts_all_of_it_works(page: Page) -> None:
         plain.get(page.base)
         plain.find_element("id", "token").send_keys(page.address.partition("#")[2])
         press(plain, "Come in")
-        until_shown(plain, "Stages")
+        look_until_shown(plain, "Stages")
         follow(plain, "parse")
         press(plain, "Pause")
-        until_shown(plain, "Resume")
+        look_until_shown(plain, "Resume")
         press(plain, "Resume")
+        look_until_shown(plain, "Pause")
         plain.get(f"{page.base}driver?name=first-1&host=rose")
-        until_shown(plain, "The end of its log")
+        look_until_shown(plain, "The end of its log")
         follow(plain, "The end of its log")
         until_shown(plain, "Log of first-1")
 
