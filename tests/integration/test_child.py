@@ -10,7 +10,7 @@ import pytest
 
 from queuedriver.disk.processes import MARKER, kill_marked
 from queuedriver.processors.child import TAIL, Child, Tail
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, until, until_ended
 
 VALUE = f"3-{os.getpid()}"
 
@@ -40,16 +40,15 @@ def test_last_line_of_a_tail_is_short_and_never_blank() -> None:
 
 
 def test_marked_processes_die_also_when_they_left_group_and_session() -> None:
-    script = "setsid sh -c 'sleep 60 & echo $$ $!; wait' & wait"
+    # None ends because another was killed before it.
+    script = "setsid sh -c 'sleep 60 & echo $$ $!; exec sleep 60' & exec sleep 60"
     with started("setsid", "sh", "-c", script, **{MARKER: VALUE}) as child:
         assert child.stdout is not None
         pids = [int(pid) for pid in child.stdout.readline().split()]
         assert len({os.getsid(pid) for pid in (*pids, child.pid)}) == 2
         assert kill_marked([VALUE]) == 3
         assert child.wait() == -signal.SIGKILL
-    for pid in pids:
-        until(lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists()  # type: ignore[misc]
-                   or not Path(f"/proc/{pid}/cmdline").read_bytes())  # fmt: skip
+    until_ended(*pids)
     assert kill_marked([VALUE]) == 0
 
 

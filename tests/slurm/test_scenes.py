@@ -22,11 +22,11 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_two_elements_take_200_documents_through_three_stages(
+def test_two_elements_take_500_documents_through_three_stages(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     yard = Elements(cluster, tmp_path / "yard", more=BY_THE_WORK)
-    yard.put(199, 0.02, 0, 0.02)
+    yard.put(499, 0.02, 0, 0.02)
     yard.put(1, "gate", name="last")
     yard.command("start", "--nodes", "2", "--drain")
     until(lambda: yard.elements() == ["RUNNING"] * 2, "both run", PATIENCE)
