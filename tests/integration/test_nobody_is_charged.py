@@ -16,9 +16,11 @@ import pytest
 from queuedriver.claims import liveness
 from queuedriver.format import names
 from queuedriver.format.names import JOURNAL, PRIVATE
+from queuedriver.operating.queue import Queue
 from tests.cli.processes import command, ended, mounted_upon, start
 from tests.disks import Disk
 from tests.drivers import Site
+from tests.openings import registrations
 from tests.processors import gate, judge, shout
 from tests.waiting import until
 
@@ -46,8 +48,13 @@ def test_while_a_directory_is_moved_away_nobody_is_charged(site: Site, moved: st
     there, away = site.root / moved, site.root / "away"
 
     def is_noticed() -> bool:
-        noted = journal(away if moved == "in" else site.root / "in")
-        return driver.poll() is not None or "released" in noted or '"failed"' in noted
+        queue = away if moved == "in" else site.root / "in"
+        noted = journal(queue)
+        if driver.poll() is not None or "released" in noted or '"failed"' in noted:
+            return True
+        # Between two documents nothing is given back: it waits.
+        with Queue.open(str(queue)) as opened:
+            return any(one.state == "waiting-fs" for one in registrations(opened))
 
     with start("run", "in", "--to", "out", "--command", copy, cwd=site.root) as driver:
         try:
