@@ -110,7 +110,7 @@ class Running:
         return self.tool.named(self.directory, documents)
 
     def pids(self) -> list[int]:
-        return marked(self.directory)
+        return pipelines.marked(MARK, self.directory)
 
 
 @dataclass(frozen=True)
@@ -167,21 +167,10 @@ def program(name: str) -> str | None:
     return str(own) if own.exists() else shutil.which(name)
 
 
-def marked(directory: Path) -> list[int]:
-    """The processes whose environment says that they belong to this directory."""
-    mark = f"{MARK}={directory}".encode()
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if mark in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-    return found
-
-
 def end_marked(directory: Path) -> None:
     """Kill what is left of a tool; Failed when something does not go."""
     ends_at = time.monotonic() + _LEAVE
-    while left := marked(directory):
+    while left := pipelines.marked(MARK, directory):
         if time.monotonic() > ends_at:
             raise Failed(f"{len(left)} processes do not end, as {left[0]}")
         for pid in left:

@@ -151,7 +151,8 @@ def watched(
     finally:
         end(process)
         # Of one that was killed, those that it left still write where the next run begins.
-        until(lambda: not marked(env["WATCHDOGD_STATE"]), "the end of all that it started")
+        state = env["WATCHDOGD_STATE"]
+        until(lambda: not marked("WATCHDOGD_STATE", state), "the end of all that it started")
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -164,9 +165,9 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def marked(state: str) -> list[int]:
-    """Return the processes of this host that were started with a directory of state."""
-    mark = os.fsencode(f"WATCHDOGD_STATE={state}")
+def marked(variable: str, value: str | Path) -> list[int]:
+    """Return the processes of this host that have a variable of this value in their environment."""
+    mark = os.fsencode(f"{variable}={value}")
     found = []
     for one in Path("/proc").glob("[0-9]*/environ"):
         # It has ended, or is another user's.

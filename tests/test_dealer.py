@@ -1,10 +1,9 @@
 """How tests are dealt to processes: one that dies costs the test in which it died, and no other."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.inner_runs import run
 
 _DEALER = "from tests.conftest import pytest_xdist_make_scheduler\n"
 # Of the two processes that take the place of others, one is dealt tests while the other still
@@ -71,23 +70,8 @@ def test_number(number):
 """
 
 
-def dealt(where: Path, conftest: str, tests: str) -> subprocess.CompletedProcess[str]:
-    """Run tests in two processes; return how that ended."""
-    (where / "conftest.py").write_text(conftest)
-    (where / "test_some.py").write_text(tests)
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", where],
-        cwd=where,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def test_process_that_dies_costs_one_test_and_the_others_all_end(tmp_path: Path) -> None:
-    ended = dealt(tmp_path, _DEALER, _TESTS)
+    ended = run(tmp_path, _DEALER, _TESTS, "-n", "2")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "1 failed, 12 passed" in ended.stdout
     assert "crashed while running 'test_some.py::test_number[5]'" in ended.stdout
@@ -96,7 +80,7 @@ def test_process_that_dies_costs_one_test_and_the_others_all_end(tmp_path: Path)
 def test_processes_that_all_die_at_once_cost_a_test_each_and_the_others_all_end(
     tmp_path: Path,
 ) -> None:
-    ended = dealt(tmp_path, _DEALER + _ONE_IS_LATE, _KILLS_ALL)
+    ended = run(tmp_path, _DEALER + _ONE_IS_LATE, _KILLS_ALL, "-n", "2")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     counted = re.search(r"(\d) failed, (\d+) passed", ended.stdout)
     assert counted, ended.stdout + ended.stderr

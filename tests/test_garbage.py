@@ -1,9 +1,8 @@
 """What a test leaves open is told of that test, and not of one that runs when it is found."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.inner_runs import run
 
 _CONFTEST = """
 from tests.conftest import pytest_collection_finish, pytest_runtest_teardown
@@ -35,17 +34,7 @@ def test_nothing():
 
 
 def test_whoever_leaves_something_open_fails_of_it_and_nobody_else(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(_CONFTEST)
-    (tmp_path / "test_some.py").write_text(_TESTS)
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", tmp_path],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ended = run(tmp_path, _CONFTEST, _TESTS, "-W", "error")
     assert "3 passed, 2 errors" in ended.stdout, ended.stdout + ended.stderr
     assert "ERROR test_some.py::test_file" in ended.stdout
     assert "ERROR test_some.py::test_process" in ended.stdout
