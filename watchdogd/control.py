@@ -307,10 +307,12 @@ def _write(root: str, name: str, said: str = "") -> None:
 def _opened(root: str, name: str) -> Iterator[Directory]:
     """Open a directory under the root; make that of the control files."""
     path = os.path.join(root, name)
-    if not os.path.isdir(root if name == CONTROL else path):
-        raise NotFound(f"no directory {path!r}; watchdogd run makes it. Is it mounted here?")
     try:
-        directory = Directory.open(path, create=True, inside=name == CONTROL)
+        ours = name == CONTROL
+        directory = Directory.open(path, create=ours, inside=ours)
+    except FileNotFoundError:
+        words = "watchdogd run makes it. Is it mounted here?"
+        raise NotFound(f"no directory {path!r}; {words}") from None
     except NotADirectoryError:
         raise CannotUse(f"{path!r} is not a directory, but a file or a link; remove it") from None
     try:

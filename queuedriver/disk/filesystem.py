@@ -69,11 +69,12 @@ class Directory:
         """Open a directory; with `create`, make it and durably enter it into its parent first.
 
         The last so many parts of the path are ours, `inside` a directory that a user named and
-        others may write to. No symlink is followed there: it could lead anywhere.
+        others may write to. No symlink is followed there: it could lead anywhere. Nor is that
+        directory made: where it is missing, it is not mounted, or was moved away.
         """
         path = os.path.abspath(path)
-        if create:
-            make_directory(path.rsplit("/", inside)[0] or "/")
+        if create and not inside:
+            make_directory(path)
         return cls(path, _open_directory(path, create, inside), inside=inside)
 
     @property

@@ -36,12 +36,15 @@ class Reader:
     def types(self, line: str) -> str:
         """Type a line; return what it prints, unless it goes on."""
         line = _PORT.sub(lambda port: str(self._ports[port[0]]), self._with_address(line))
-        line = line.replace("127.0.0.1", own_host())
+        # Who listens at every host is in the way of all that are at that port at one.
+        line = re.sub(r"127\.0\.0\.1|0\.0\.0\.0", own_host(), line)
         if _STAYS.match(line):
             self._running.append((line, self._start(f"exec {line}")))
             # A person sees it say so before they type on.
             for one in re.findall(r"--listen (\S+)", line):
-                until(lambda one=one: is_listening(one) or self.broken(), one)  # type: ignore[misc]
+                until(lambda one=one: is_listening(one) or self._ended(), one)  # type: ignore[misc]
+            broken = self.broken()
+            assert not broken, broken
             return ""
         if line.startswith("cat "):
             # Somebody looks again until it is there.
@@ -62,14 +65,20 @@ class Reader:
         self._running.clear()
 
     def broken(self) -> str:
-        """Return what ended that should run."""
-        ended = [(line, one) for line, one in self._running if one.poll() is not None]
-        return "\n".join(f"$ {line}\n{one.communicate()[0]}" for line, one in ended)
+        """Say of what ended that should run, and what it said."""
+        ended = self._ended()
+        self._running = [one for one in self._running if one not in ended]
+        return "\n".join(
+            f"$ {line}\n{one.communicate()[0]}({one.returncode})" for line, one in ended
+        )
 
     def kill(self) -> None:
         for _, one in self._running:
             one.kill()
             one.communicate()
+
+    def _ended(self) -> list[tuple[str, subprocess.Popen[str]]]:
+        return [(line, one) for line, one in self._running if one.poll() is not None]
 
     def _with_address(self, line: str) -> str:
         """Say where a broker listens that would take its protocol's own ports."""

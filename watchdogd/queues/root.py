@@ -50,25 +50,23 @@ class Root:
 
     def check(self) -> None:
         """Raise FileSystemTrouble when the root is not there, or another than it was."""
-        try:
-            found = os.stat(self.root)
-        except FileNotFoundError:
-            self._refuse_unless_fresh(f"{self.root} is not there")
-            self._refuse_other_kind()
-            self._settle()
-            return
-        mark = self._landmark()
-        known = self._known is not None and mark == self._known.landmark
-        if (found.st_dev, found.st_ino) == self._identity:
-            if known:
-                return
-            # Somebody removed our files, and perhaps another host has made them anew.
-        elif not known:
-            if self._known is not None or not mark:
-                self._refuse_unless_fresh(f"{self.root} is not the directory that it was")
-            if not mark:
-                self._refuse_other_kind()
-        self._settle()
+        # One open directory from here on: the root may go away, or be mounted, between two calls.
+        with self._opened() as root:
+            found = os.fstat(root.fd)
+            mark = landmark(root, within=control.CONTROL)
+            known = self._known is not None and mark == self._known.landmark
+            if (found.st_dev, found.st_ino) == self._identity:
+                if known:
+                    return
+                # Somebody removed our files, and perhaps another host has made them anew.
+            elif not known:
+                if self._known is not None or not mark:
+                    self._refuse_unless_fresh(f"{self.root} is not the directory that it was")
+                if not mark:
+                    self._refuse_other_kind()
+            self._settle(root)
+        self._identity = found.st_dev, found.st_ino
+        self._fresh = False
 
     def prepare(self, pipeline: Pipeline) -> None:
         """Make the queues but those that were made before, and note which of them feed which
@@ -86,6 +84,14 @@ class Root:
                         for source in stage.inputs:
                             queue.add_feed(pipeline.path(source))
         self._made = pipeline.queues
+
+    def _opened(self) -> Directory:
+        """Open the root; make it first where it may be made."""
+        with suppress(FileNotFoundError):
+            return Directory.open(self.root)
+        self._refuse_unless_fresh(f"{self.root} is not there")
+        self._refuse_other_kind()
+        return Directory.open(self.root, create=True)
 
     def _refuse_unless_fresh(self, what: str) -> None:
         if not self._fresh:
@@ -105,23 +111,12 @@ class Root:
                 f"{os.path.join(self._local, _MEMORY)}"
             )
 
-    def _settle(self) -> None:
+    def _settle(self, root: Directory) -> None:
         """Make what is missing of the control directory: this is the root from now on."""
-        with Directory.open(self.root, create=True) as root:
-            mark = landmark(root, create=True, within=control.CONTROL)
-            for name in control.OUR_DIRECTORIES:
-                root.subdirectory(f"{control.CONTROL}/{name}", create=True).close()
+        mark = landmark(root, create=True, within=control.CONTROL)
+        for name in control.OUR_DIRECTORIES:
+            root.subdirectory(f"{control.CONTROL}/{name}", create=True).close()
         self._remember(Known(mark, filesystem_type(self.root)))
-        found = os.stat(self.root)
-        self._identity = found.st_dev, found.st_ino
-        self._fresh = False
-
-    def _landmark(self) -> str:
-        """Return the digits by which the root is known; empty where there are none."""
-        missing = (FileNotFoundError, NotADirectoryError)
-        with suppress(*missing), Directory.open(self.root) as root:
-            return landmark(root, within=control.CONTROL)
-        return ""
 
     def _remembered(self) -> Known | None:
         with suppress(OSError), Directory.open(self._local) as here:

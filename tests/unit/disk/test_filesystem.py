@@ -529,6 +529,15 @@ def test_a_file_in_the_way_is_not_taken_for_a_directory(tmp_path: Path) -> None:
         Directory.open(tmp_path / "a/b", create=True)
 
 
+def test_directory_that_a_user_named_is_not_made_with_what_is_ours_inside(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Directory.open(tmp_path / "root/.ours/more", create=True, inside=2)
+    assert not (tmp_path / "root").exists()
+    (tmp_path / "root").mkdir()
+    Directory.open(tmp_path / "root/.ours/more", create=True, inside=2).close()
+    assert (tmp_path / "root/.ours/more").is_dir()
+
+
 def test_room_tells_what_is_left(bench: "Bench") -> None:
     room = bench.directory("d").room()
     assert room.free_bytes > 0

@@ -1,7 +1,11 @@
 """What is missing is made once; and nothing is made where the root only seems to be."""
 
+import contextlib
+import itertools
 import os
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -90,6 +94,30 @@ def test_root_that_went_away_is_trouble_and_is_not_made_again(
         site.root.rename(site.root.parent / "not it")
     (site.root.parent / "elsewhere").rename(site.root)
     ground.check()
+
+
+def test_root_that_goes_away_amid_a_look_is_not_made_again(site: Site) -> None:
+    ground = site.ground()
+    ground.check()
+    away = site.root.parent / "elsewhere"
+    for moment in itertools.count():
+        calls = itertools.count()
+
+        def step(*_: object, moment: int = moment, calls: Iterator[int] = calls) -> None:
+            if next(calls) == moment:
+                site.root.rename(away)
+
+        sys.setprofile(step)
+        try:
+            with contextlib.suppress(FileSystemTrouble, OSError):
+                ground.check()
+        finally:
+            sys.setprofile(None)
+        if not away.exists():
+            break
+        assert not site.root.exists()
+        away.rename(site.root)
+    assert moment > 30
 
 
 def test_root_that_was_removed_on_purpose_is_made_by_the_next_watchdog(site: Site) -> None:
