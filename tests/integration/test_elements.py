@@ -80,6 +80,8 @@ class Element:
 def element(tmp_path: Path, slurm: SlurmDouble) -> Iterator[Element]:
     one = Element(tmp_path, slurm)
     one.file.write_text(TEXT)
+    # As whoever submits makes it: the ledger is made inside it alone.
+    one.root.mkdir()
     yield one
     one.end()
 
