@@ -90,8 +90,6 @@ class Fork(msgspec.Struct, frozen=True):
 
     # The answer has it, too.
     serial: int
-    # As in the order.
-    parent: int
     # The mark of the driver, and of all that it starts.
     life: str
     order: msgspec.Raw

@@ -46,6 +46,11 @@ def die_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> Non
         raise SystemExit(f"process {parent}, which wanted this one, has died; leaving")
 
 
+def outlive_parent() -> None:
+    """Get no signal any more when the parent dies."""
+    _prctl(_SET_PDEATHSIG, 0)
+
+
 def await_orphanhood(parent: int) -> None:
     """Return once this process has another parent than this one."""
     if os.getppid() != parent:

@@ -220,7 +220,7 @@ class StageDrivers:
             board = Board.create(order.board)
             keep(self._context.local, order)
             if template is not None:
-                child = template.fork(encode(order), order.parent)
+                child = template.fork(encode(order))
             else:
                 child = _start_anew(self._context.children, order)
         except (OSError, ConfigError) as error:
@@ -380,7 +380,8 @@ def _start_anew(children: Children, order: Order) -> Child:
     # The last word is for people who list processes.
     argv, environ = (*COMMAND, order.name), {**os.environ, **order.stage.env}
     with open_fd(open_log(order.log, order.stage.log_size, order.stage.log_keep)) as log:
-        return children.start(argv, environ, order=encode(order), output=log)
+        # Until it has signed its board: nobody could find it any more.
+        return children.start(argv, environ, order=encode(order), output=log, tied=True)
 
 
 def _find(context: Context, stage: str) -> Iterator[tuple[int, Child, Board]]:

@@ -133,9 +133,9 @@ class Template:
 
     # Act
 
-    def fork(self, order: bytes, parent: int) -> Child:
-        """Ask for a driver with this order, which does not outlive `parent`; 0: it outlives all. It
-        is free; or it could not load, and why and its exit code are those of the driver."""
+    def fork(self, order: bytes) -> Child:
+        """Ask for a driver with this order. It is free; or it could not load, and why and its exit
+        code are those of the driver."""
         ended = self.child.exit
         if ended is not None:
             words = self._why or f"the process that stage {self.load.stage} is loaded in: {ended}"
@@ -145,7 +145,7 @@ class Template:
             return _fail(Child(), words, BUG)
         child = self._forking = self._children.expect(self.child)
         self._serial += 1
-        self._send(Fork(self._serial, parent, child.life, msgspec.Raw(order)))
+        self._send(Fork(self._serial, child.life, msgspec.Raw(order)))
         return child
 
     def receive(self, now: float) -> None:

@@ -306,6 +306,32 @@ def test_what_an_adopted_driver_sent_away_ends_with_it(scene: Scene, preload: st
 
 
 @row
+def test_driver_that_has_only_begun_ends_with_a_killed_watchdog_that_adopts(scene: Scene) -> None:
+    begins = scene.root / "begins"
+    begins.mkdir()
+    # Before it imports anything of ours it waits; and leaves its pid when it does.
+    (begins / "sitecustomize.py").write_text(
+        "import os, time\n"
+        "from pathlib import Path\n"
+        "here = Path(__file__).parent\n"
+        "(here / f'waits-{os.getpid()}').touch()\n"
+        "while not (here / 'go').exists():\n"
+        "    time.sleep(0.01)\n"
+    )
+    scene.write(f"{ONE}\nenv = {{ PYTHONPATH = '{begins}' }}", pipeline="adopt = true")
+    scene.put("a")
+    watchdog = scene.run()
+    began = scene.until(lambda: [*begins.glob("waits-*")], "a driver has begun")
+    unknown = int(began[0].name.removeprefix("waits-"))
+    scene.kill(watchdog)
+    (begins / "go").touch()
+    scene.run()
+    scene.within(lambda: scene.published("a"), "another one is started")
+    assert scene.driver() not in (0, unknown)
+    scene.within(lambda: not is_alive(unknown), "it has ended")
+
+
+@row
 def test_next_watchdog_lets_the_drivers_finish(scene: Scene) -> None:
     watchdog = scene.begin(f'{ONE}\ngrace = "1 h"')
     scene.put("a", "wait")

@@ -228,6 +228,12 @@ KILLED = Group(
             5,
         ),
         Event(
+            "driver_that_has_only_begun_ends_with_a_killed_watchdog_that_adopts",
+            "with ``adopt = true``, while a driver is so new that nobody could find it later",
+            "that one ends with it; the next watchdog starts another",
+            10,
+        ),
+        Event(
             "what_an_adopted_driver_sent_away_ends_with_it",
             "with ``adopt = true``, after a document has started a daemon; its driver dies under "
             "the next watchdog",

@@ -34,6 +34,8 @@ PATIENCE = 120.0
 def live(data: bytes, processor: CallProcessor) -> int:
     """A driver that writes down what it finds, and ends as it is told."""
     order = json.loads(data)
+    if order.get("outlives"):
+        linux.outlive_parent()
     processor.start("marker")
     # As a driver without a time-out does.
     faulthandler.cancel_dump_traceback_later()
@@ -124,13 +126,12 @@ class Watch:
     def all_gone(self) -> None:
         self.until(lambda: all(one.exit for one in self.drivers.values()), "no driver is left")
 
-    def order(self, name: str, parent: int | None = None, **words: Any) -> Child:
+    def order(self, name: str, **words: Any) -> Child:
         """Ask for a driver, as soon as it is free, or has ended."""
         template = self.template
         self.until(lambda: template.is_free or template.has_ended, f"the turn of {name}")
-        parent = os.getpid() if parent is None else parent
         order = json.dumps({"end": "pause", **words}).encode()
-        self.drivers[name] = self.template.fork(order, parent)
+        self.drivers[name] = self.template.fork(order)
         return self.drivers[name]
 
     def driver(self, name: str) -> Child:
@@ -151,7 +152,7 @@ def load_of(directory: Path, call: str = "model:process", function: str = "") ->
     )
 
 
-def watch(directory: Path, count: int, parent: int) -> None:
+def watch(directory: Path, count: int, outlives: int) -> None:
     """A watchdog: says which processes it has, and goes on until it is killed."""
     linux.become_subreaper()
     children = Children()
@@ -161,8 +162,7 @@ def watch(directory: Path, count: int, parent: int) -> None:
     watch = Watch(template, children)
     for number in range(count):
         facts = str(directory / f"facts-{number}")
-        # With parent 0 it is told to outlive us.
-        watch.order(str(number), os.getpid() if parent else 0, facts=facts)
+        watch.order(str(number), outlives=outlives, facts=facts)
     drivers = [watch.driver(name).pid for name in watch.drivers]
     watch.until(lambda: len(list(directory.glob("facts-?"))) == count, "all of them live")
     print(json.dumps([drivers, [template.child.pid]]), flush=True)

@@ -302,9 +302,9 @@ def test_all_drivers_survive_their_template(stage: Stage) -> None:
         assert ended(watch, driver) == Exit(signal=signal.SIGTERM)
 
 
-def killed_watchdog(stage: Stage, parent: int) -> tuple[list[int], list[int]]:
+def killed_watchdog(stage: Stage, *, outlives: bool) -> tuple[list[int], list[int]]:
     """The drivers of a watchdog that was killed, and the rest of what it had."""
-    command = [*COMMAND, str(stage.directory), "8", str(parent)]
+    command = [*COMMAND, str(stage.directory), "8", str(int(outlives))]
     with open(stage.log, "ab") as log:
         watchdog = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
     with watchdog:
@@ -317,7 +317,7 @@ def killed_watchdog(stage: Stage, parent: int) -> tuple[list[int], list[int]]:
 
 
 def test_no_driver_survives_its_watchdog(stage: Stage) -> None:
-    drivers, others = killed_watchdog(stage, 1)
+    drivers, others = killed_watchdog(stage, outlives=False)
     assert (len(drivers), len(others)) == (8, 1)
     try:
         wait_until_gone(drivers + others)
@@ -326,7 +326,7 @@ def test_no_driver_survives_its_watchdog(stage: Stage) -> None:
 
 
 def test_drivers_to_be_adopted_survive_their_watchdog_and_nothing_else_does(stage: Stage) -> None:
-    drivers, others = killed_watchdog(stage, 0)
+    drivers, others = killed_watchdog(stage, outlives=True)
     try:
         wait_until_gone(others)
         assert not any(gone(pid) for pid in drivers)
@@ -341,7 +341,7 @@ def test_template_that_loads_does_not_survive_its_watchdog(stage: Stage) -> None
     say = f"import os, time\nopen({str(there)!r}, 'w').write(str(os.getpid()))\n"
     stage.write("model", say + "time.sleep(600)\n")
     with open(stage.log, "ab") as log:
-        watchdog = subprocess.Popen([*COMMAND, str(stage.directory), "1", "1"], stderr=log)
+        watchdog = subprocess.Popen([*COMMAND, str(stage.directory), "1", "0"], stderr=log)
     with watchdog:
         loading = int(there.read_text())
         watchdog.kill()
@@ -514,7 +514,7 @@ def test_template_that_hangs_up_before_it_is_reaped_fails_its_drivers_by_its_own
     for _ in range(2):
         template = templates.free(settings, time.monotonic())
         assert template is not None
-        assert template.fork(encode(order), order.parent).exit == Exit(code=code)
+        assert template.fork(encode(order)).exit == Exit(code=code)
     assert turn() == math.inf
     # What only an operator can mend is not loaded again.
     assert (templates.template, children.running) == (None, [])
@@ -765,7 +765,7 @@ def test_driver_from_a_template_takes_documents_through(stage: Stage) -> None:
     stage.watches.append(watch)
     for name in ("first", "second"):
         Board.create(board).close()
-        watch.drivers[name] = watch.template.fork(encode(order), order.parent)
+        watch.drivers[name] = watch.template.fork(encode(order))
         driver = watch.driver(name)
         if name == "first":
             assert ended(watch, driver) == Exit(signal=signal.SIGKILL)

@@ -2,8 +2,9 @@
 
     python -P -m watchdogd.programs.driver NAME
 
-It ties itself to its watchdog before anything else: a watchdog that is killed takes its drivers
-along, each of which finishes the document at hand within its grace. With adoption they live on.
+It is tied to its watchdog from its first moment: a watchdog that is killed takes its drivers along,
+each of which finishes the document at hand within its grace. With adoption they live on, once their
+boards say who they are: before, the next watchdog would not find them.
 """
 
 import faulthandler
@@ -35,7 +36,7 @@ from queuedriver.driving.loop import Left
 from queuedriver.errors import BUG, Disagreement, exit_code_of
 from queuedriver.processors.base import Processor, make
 from watchdogd.driver_orders import Order, decode
-from watchdogd.linux import die_with_parent, set_name
+from watchdogd.linux import outlive_parent, set_name
 from watchdogd.logs import Rotator
 
 # How soon a log that has grown too large is rotated.
@@ -45,10 +46,7 @@ _ROTATE_EVERY = 2.0
 def main() -> None:
     """Be the process that the watchdog starts for one driver."""
     loading.end()
-    order = decode(sys.stdin.buffer.read())
-    if order.parent:
-        die_with_parent(order.parent)
-    sys.exit(live(order))
+    sys.exit(live(decode(sys.stdin.buffer.read())))
 
 
 def live(order: Order, processor: Processor | None = None) -> int:
@@ -57,6 +55,8 @@ def live(order: Order, processor: Processor | None = None) -> int:
     board = Board.open(order.board)
     shared = 0 if processor is None else resident_memory()
     board.sign(os.getpid(), process_ticks(os.getpid()) or 0, shared)
+    if not order.parent:
+        outlive_parent()
     rotator = Rotator(order.log, order.stage.log_size, order.stage.log_keep)
     rotator.take_over()
     threading.Thread(target=_rotate, args=(rotator,), name="log", daemon=True).start()

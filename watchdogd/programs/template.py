@@ -119,7 +119,7 @@ def _be_template(control: socket.socket, live: Live) -> int:
         print(f"{told.stage}: {note}", file=sys.stderr)
     _say(control, Loaded(_shared_memory(), note))
     while (asked := _next(control)) is not None:
-        if _fork_driver(control, asked):
+        if _fork_driver(control, asked, told.watchdog):
             return _drive(bytes(asked.order), processor, live)
     return 0
 
@@ -230,7 +230,7 @@ def _shared_memory() -> int:
 # Forking
 
 
-def _fork_driver(control: socket.socket, asked: Fork) -> bool:
+def _fork_driver(control: socket.socket, asked: Fork, watchdog: int) -> bool:
     """Fork a driver; return True in the driver, and False here, where of one that has ended before
     it said that it is there, that is said."""
     waiting, telling = os.pipe()
@@ -242,7 +242,7 @@ def _fork_driver(control: socket.socket, asked: Fork) -> bool:
         os.write(telling, _DONE)
     if middle:
         os.close(waiting)
-        _become_driver(control, asked, middle)
+        _become_driver(control, asked, watchdog, middle)
         # A template that has ended meanwhile is of no concern to a driver that is there.
         with contextlib.suppress(BrokenPipeError):
             os.write(telling, _DONE)
@@ -282,12 +282,11 @@ def _fork_away() -> int:
     return middle
 
 
-def _become_driver(control: socket.socket, asked: Fork, middle: int) -> None:
+def _become_driver(control: socket.socket, asked: Fork, watchdog: int, middle: int) -> None:
     """Become the watchdog's child, and tell it; give up what is the template's, and take one's
     own."""
     linux.await_orphanhood(middle)
-    if asked.parent:
-        linux.die_with_parent(asked.parent)
+    linux.die_with_parent(watchdog)
     # What it starts ends with it, not with its template; known by that before anybody knows of it.
     linux.change_environment(LIFE, asked.life)
     os.setpgid(0, 0)
