@@ -99,8 +99,10 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     # Per document, and until a driver is ready; None while it is not known.
     service: float | None = None
     startup: float | None = None
-    # After how long a document counts as hung, as far as that is learned.
+    # After how long a document counts as hung, as far as that is learned; and what is done to
+    # documents, in digits: of anything else that says nothing.
     hard_limit: float | None = None
+    processing: str = ""
     # All its drivers together, and the parent they are forked from.
     memory: int = 0
     # What all its drivers have counted since the watchdog runs, those that are gone included; and
@@ -255,6 +257,7 @@ def _stage(drivers: "StageDrivers") -> StageReport:
         service=pace.service,
         startup=pace.startup,
         hard_limit=pace.hard_limit,
+        processing=pace.processing,
         memory=sum(slot.memory for slot in drivers.living) + drivers.templates.shared,
         counted=drivers.counted,
         starts=drivers.starts,

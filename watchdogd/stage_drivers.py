@@ -40,8 +40,6 @@ from watchdogd.throughput import Deadline, Throughput
 # reopened, in seconds.
 _DEAR = 1.0
 _KEPT = 300.0
-# What is done to documents: what one takes is another matter once this has changed.
-_DONE = ("kind", "work", "batch")
 COMMAND = (sys.executable, "-P", "-m", "watchdogd.programs.driver")
 
 
@@ -277,8 +275,7 @@ class StageDrivers:
     def change(self, stage: Stage, pipeline: Pipeline) -> None:
         """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
         orders = self._orders
-        if any(getattr(stage, name) != getattr(self.stage, name) for name in _DONE):
-            self.pace.forget()
+        self.pace.follow(stage)
         orders.stage, orders.pipeline = stage, pipeline
         self.templates.load = orders.load
         for slot in self.slots:

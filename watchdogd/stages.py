@@ -14,6 +14,7 @@ from watchdogd.events import Kind
 from watchdogd.host import physical_memory, processors
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queue_view import StageInputs
+from watchdogd.report import StageReport
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
 from watchdogd.stage_drivers import Context, StageDrivers, Starts, ends_within
@@ -64,8 +65,8 @@ class Stages:
         # By name, in the order of the file; then those that it no longer has, until their drivers
         # have left.
         self._all: dict[str, StageDrivers] = {}
-        # What earlier watchdogs have learned of how long a document may take, in seconds.
-        self.hard_limits: Mapping[str, float | None] = {}
+        # What the watchdog before this one said last of its stages, by name.
+        self.before: Mapping[str, StageReport] = {}
         # What was told of how many drivers operators want instead of what the file says.
         self._told_asked: dict[str, int | None] = {}
         # How many drivers the balancer gives each stage; empty before the first look.
@@ -241,7 +242,9 @@ class Stages:
 
     def _new(self, stage: Stage, pipeline: Pipeline, now: float) -> StageDrivers:
         drivers = StageDrivers(stage, pipeline, self.context)
-        drivers.pace = Throughput(self.hard_limits.get(stage.name))
+        if (before := self.before.get(stage.name)) is not None:
+            drivers.pace = Throughput(before.processing, before.hard_limit)
+        drivers.pace.follow(stage)
         drivers.adopt_living(now)
         return drivers
 

@@ -80,7 +80,7 @@ class Supervisor:
         self.helper = helper
         self.stages = Stages(pipeline, context)
         if (before := last_report(context.local)) is not None:
-            self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
+            self.stages.before = {stage.name: stage for stage in before.stages}
         self.drain = Drain() if drain else None
         self.reload = Reload()
         # Told of each turn of the loop.

@@ -12,8 +12,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from queuedriver.driving.lifetime import TimeLeft, time_left
 from queuedriver.driving.live_status import Glimpse
+from watchdogd.driver_ids import digits_of
 from watchdogd.pipeline.model import Stage
 
 # Documents per second are those of the last minute, seconds per document those of the last five.
@@ -34,6 +37,7 @@ LEAST = 600.0
 # stage ever has at a time.
 SECOND_CHANCE = 10.0
 _MOST_LATE = 1000
+_DIGITS = 16
 
 
 class _Sample(NamedTuple):
@@ -46,7 +50,9 @@ class _Sample(NamedTuple):
 class Throughput:
     """The pace of one stage on this host. Instants are monotonic, and arguments."""
 
-    def __init__(self, hard_limit: float | None = None) -> None:
+    def __init__(self, processing: str = "", hard_limit: float | None = None) -> None:
+        # What is done to documents, in digits; empty: not known yet.
+        self.processing = processing
         # Seconds after which a document counts as hung, as earlier watchdogs have learned until
         # there is enough to learn from; None: not known yet.
         self.hard_limit = hard_limit
@@ -91,10 +97,12 @@ class Throughput:
         if (learned := hard_limit(self.durations)) is not None:
             self.hard_limit = learned
 
-    def forget(self) -> None:
-        """Forget how long a document takes: something else is done to them from now on."""
-        self.durations.clear()
-        self.hard_limit = None
+    def follow(self, stage: Stage) -> None:
+        """Forget how long a document takes if something else is done to them from now on."""
+        work = msgspec.json.encode((stage.kind, stage.work, stage.batch)).decode()
+        if (processing := digits_of(work, _DIGITS)) != self.processing:
+            self.processing, self.hard_limit = processing, None
+            self.durations.clear()
 
     def was_late(self, docid: str) -> None:
         """Take note that the limit has ended a document, which may be large rather than hang."""

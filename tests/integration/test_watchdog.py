@@ -209,6 +209,26 @@ def test_what_was_learned_of_how_long_documents_take_outlives_the_watchdog(yard:
     assert until(limits) == [600.0]
 
 
+def test_what_another_function_took_under_the_watchdog_before_limits_no_document(
+    yard: Yard,
+) -> None:
+    def limits() -> list[float | None]:
+        return [one.hard_limit for one in yard.stages()]
+
+    yard.write(ONE)
+    watchdog = yard.run()
+    for number in range(25):
+        yard.put(f"d{number}")
+    until(lambda: limits() == [600.0])
+    watchdog.terminate()
+    watchdog.wait(PATIENCE)
+    (yard.root / "queues/.watchdogd/hosts/rose.json").unlink()
+    yard.write(ONE.replace("obey", "shout"))
+    yard.run()
+    # By its first word.
+    assert until(limits) == [None]
+
+
 def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> None:
     yard.write(ONE)
     yard.put("good")

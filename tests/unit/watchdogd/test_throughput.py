@@ -113,7 +113,7 @@ def test_what_failed_or_goes_on_teaches_nothing_of_how_long_documents_take() -> 
 
 
 def test_what_was_learned_earlier_holds_until_there_is_enough_to_learn_from() -> None:
-    pace = Throughput(7000.0)
+    pace = Throughput(hard_limit=7000.0)
     pace.learn(glimpse(0), glimpse(ENOUGH - 1), 1.0)
     assert pace.hard_limit == 7000.0
     pace.learn(glimpse(ENOUGH - 1), glimpse(ENOUGH), 2.0)
