@@ -78,11 +78,12 @@ class Kills:
         with self._doors as doors:
             began_at = time.monotonic()
             self._workers = [self._worker() for _ in range(WORKERS)]
-            for _ in range(self._orders.kills):
+            for to_come in reversed(range(self._orders.kills)):
                 self._feed()
                 broker = self._broker()
                 self._replace_who_left()
-                self._let_live(broker)
+                # The journal of its successor lives to tell what the last one had.
+                self._let_live(early=bool(to_come) and self._chance.random() < EARLY)
                 if self._orders.workers_too:
                     self._kill_a_worker()
                     self._let_notice()
@@ -137,9 +138,9 @@ class Kills:
     def _feed(self) -> None:
         self._doors.bring_many(max(0, WAITING - self._doors.to_come()))
 
-    def _let_live(self, broker: Running) -> None:
+    def _let_live(self, *, early: bool) -> None:
         doors = self._doors
-        if self._chance.random() >= EARLY:
+        if not early:
             wanted = len(doors.outputs()) + LOAD
             self._until(lambda: doors.has_outputs(wanted), f"{wanted} outputs")
         time.sleep(self._chance.uniform(0, LIFE))
