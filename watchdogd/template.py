@@ -5,8 +5,8 @@
 
 A template takes one order at a time. Whoever is to have a driver while it loads, or forks another,
 asks again in a later turn, so that nobody is late by that. A fork that was asked for is a child
-with pid 0; when it hangs, the template is asked for its stacks, and ended. Drivers outlive their
-template.
+with pid 0; when it hangs, it is given up, and the template is asked for its stacks, and ended, for
+which nobody waits. Drivers outlive their template.
 """
 
 import math
@@ -170,10 +170,11 @@ class Template:
             # It ends, or is of no use any more; what it forks has it open until it is there.
             self._control.close()
             self._control = None
-            if ended is None:
+            if ended is None and self.child.rung == "run":
                 self.child.ask("kill", self._why, now)
             if self._forking is not None:
-                _fail(self._forking, "what it was to be forked from has gone", LATER)
+                words = self._why or "what it was to be forked from has gone"
+                _fail(self._forking, words, LATER)
                 self._forking = None
 
     def tend(self, startup_timeout: float, now: float) -> float:
@@ -184,7 +185,18 @@ class Template:
         if self.is_usable and (is_stuck or now >= late_at):
             self._why = "it was not ready in time"
             self.child.ask("stacks", START_UP, now)
+            if self._forking is not None:
+                self._hang_up(now)
         return late_at if self.is_usable else math.inf
+
+    def _hang_up(self, now: float) -> None:
+        """Give up the driver that it was to fork, unless that is there: it may take long to end. A
+        fork that comes all the same cannot say so, and leaves."""
+        # What it has said by now is still to be heard.
+        with suppress(OSError):
+            if self._control is not None:
+                self._control.shutdown(socket.SHUT_RD)
+        self.receive(now)
 
     def leave(self, now: float) -> None:
         """Have it leave; drivers stay, and one that it forks now may still come: nobody else would

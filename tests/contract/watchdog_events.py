@@ -149,7 +149,8 @@ PROCESSES = Group(
         Event(
             "template_that_stands_still_is_replaced",
             "what drivers are forked from (``preload``) stands still, and a driver dies",
-            "it is ended after ``startup_timeout`` (2 s in this test), and loaded anew",
+            "after ``startup_timeout`` (2 s in this test) it is loaded anew; no driver waits for "
+            "the end of the one before",
             15,
         ),
         Event(

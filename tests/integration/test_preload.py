@@ -434,6 +434,39 @@ def test_template_that_hangs_while_it_forks_shows_its_stacks_and_is_ended(
     assert ended == Exit(signal=signal.SIGTERM if deaf == "pass" else signal.SIGKILL)
 
 
+def test_nobody_waits_for_the_end_of_a_template_that_stands_still(stage: Stage) -> None:
+    stage.write("model", MODEL + "import signal\nsignal.signal(signal.SIGUSR2, signal.SIG_IGN)\n")
+    watch = stage.start()
+    template = watch.ready()
+    template.child.send(signal.SIGSTOP)
+    late = watch.order("late", facts=str(stage.directory / "there"))
+    now = time.monotonic()
+    template.tend(3600.0, now)
+    assert (late.exit, template.is_usable) == (None, True)
+    # Its time to start is over.
+    late.ask("stacks", START_UP, now)
+    template.tend(3600.0, now)
+    assert (late.exit, late.failure) == (Exit(code=75), "it was not ready in time")
+    assert (template.is_usable, template.child.exit) == (False, None)
+    # It goes on after all, and forks what it was asked for: that leaves, for nobody knows of it.
+    template.child.send(signal.SIGCONT)
+    until(lambda: "nobody waits for this driver any more" in stage.log.read_text())
+    watch.gone()
+    assert not (stage.directory / "there").exists()
+
+
+def test_driver_that_came_before_its_template_was_found_late_is_known(stage: Stage) -> None:
+    watch = stage.start()
+    template = watch.ready()
+    come = watch.order("come", facts=str(stage.directory / "there"))
+    # Nobody has read that it is there.
+    until((stage.directory / "there").exists)
+    come.rung = "stacks"
+    template.tend(3600.0, time.monotonic())
+    assert (come.pid > 0, come.exit) == (True, None)
+    watch.gone()
+
+
 def test_template_that_loads_for_too_long_shows_its_stacks_and_is_ended(stage: Stage) -> None:
     there = stage.directory / "there"
     stage.write("model", f"import signal\nopen({str(there)!r}, 'x')\nwhile True: signal.pause()\n")
