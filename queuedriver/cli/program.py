@@ -7,7 +7,6 @@ is turned into words and an exit code here. Only the module of the command that 
 imported: the others would double the time that a `put` takes.
 """
 
-import gc
 import importlib
 import io
 import os
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
+from queuedriver import loading
 from queuedriver.cli import words
 from queuedriver.errors import BUG, ConfigError, NotFound, QueueError, exit_code_of, leads_nowhere
 from queuedriver.format.units import format_count, visible
@@ -39,6 +39,8 @@ class Command(NamedTuple):
     function: str
     line: str
     commands: "Mapping[str, Command]" = MappingProxyType({})
+    # It begins something before it imports what it needs itself.
+    begins_first: bool = False
 
 
 class Program(NamedTuple):
@@ -57,9 +59,7 @@ class Program(NamedTuple):
         """Run one command and exit with its code."""
         global ends_process  # noqa: PLW0603 - a fact about the process
         ends_process = True
-        # While a command is loaded there is no garbage, and to look for it takes a twentieth of
-        # the time.
-        gc.disable()
+        loading.begin()
         _open_closed()
         if isinstance(sys.stdout, io.TextIOWrapper):
             # What its encoding lacks is shown as an escape.
@@ -108,6 +108,8 @@ class Program(NamedTuple):
 
     def function(self, command: Command) -> Callable[..., Any]:
         """Return the function of a command, its module imported."""
+        if not command.begins_first:
+            loading.import_msgspec()
         module = importlib.import_module(f"{self.package}.{command.module}")
         found: Callable[..., Any] = getattr(module, command.function)
         return found
@@ -121,13 +123,13 @@ class Program(NamedTuple):
         command, said = self.find(args)
         if command is not None and command.function and not self.completing:
             function = self.function(command)
-            gc.enable()
+            loading.end()
             values = words.read(words.rows_of(function), said)
             if values is not None:
                 return function(**values) or 0
         from queuedriver.cli.help import answer
 
-        gc.enable()
+        loading.end()
         return answer(self, args)
 
 

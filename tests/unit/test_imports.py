@@ -63,11 +63,24 @@ def test_what_is_for_slurm_is_loaded_for_a_file_that_speaks_of_it() -> None:
         assert ran.stdout.split() == loaded
 
 
-@pytest.mark.parametrize("module", ["watchdogd.programs.driver", "watchdogd.programs.io_helper"])
-def test_a_program_of_a_watchdog_loads_without_what_typing_has_itself(module: str) -> None:
+WATCHDOG = "from watchdogd.cli import PROGRAM, COMMANDS\nPROGRAM.function(COMMANDS[{!r}])"
+QUEUE = "from queuedriver.cli import PROGRAM, COMMANDS\nPROGRAM.function(COMMANDS[{!r}])"
+PROGRAM = "from queuedriver import loading\nloading.import_msgspec()\nimport watchdogd.programs.{}"
+
+
+@pytest.mark.parametrize(
+    "loads",
+    [
+        PROGRAM.format("driver"),
+        PROGRAM.format("io_helper"),
+        WATCHDOG.format("status"),
+        QUEUE.format("put"),
+        QUEUE.format("run"),
+    ],
+)
+def test_a_program_loads_without_what_typing_has_itself(loads: str) -> None:
     script = (
-        "import sys\nfrom watchdogd.programs import loading\n"
-        f"loading.begin()\nimport {module}\nprint(*sys.modules)\n"
+        f"import sys\n{loads}\nprint(*sys.modules)\n"
         # Whoever wants all of it gets it.
         "from typing_extensions import Sentinel\nimport msgspec\n"
         "assert msgspec.json.decode(b'[1]', type=list[int]) == [1]"

@@ -24,7 +24,12 @@ _SLURM = {
 }
 COMMANDS = {
     "check": Command("check", "check", "Name every mistake of a pipeline's file; list its stages."),
-    "run": Command("run", "run", "Run a pipeline: keep the drivers of its stages alive."),
+    "run": Command(
+        "run",
+        "run",
+        "Run a pipeline: keep the drivers of its stages alive.",
+        begins_first=True,
+    ),
     "status": Command("status", "status", "Show how a pipeline is going."),
     "top": Command("operators.top", "top", "Show how it is going, as it goes, and steer it."),
     "serve": Command("operators.serve", "serve", "Show how it is going in a browser."),

@@ -7,6 +7,5 @@ worker         processes what a broker deals
 intake         the driver of an intake: it takes from a folder
 io_helper      looks at the queues and does all other input and output below the root
 import_check   imports what a stage calls, to see whether it can be
-loading        what they do first, so that they load sooner
 warden         ends what a watchdog leaves that was killed
 """

@@ -16,10 +16,11 @@ if __name__ == "__main__":
     # What the watchdog sends before the driver listens is a wish to leave at once.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-from watchdogd.programs import loading
+from queuedriver import loading
 
 if __name__ == "__main__":
     loading.begin()
+    loading.import_msgspec()
 
 import contextlib
 import os

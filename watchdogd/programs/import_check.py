@@ -18,10 +18,10 @@ from typing import NoReturn
 
 import msgspec
 
+from queuedriver import loading
 from queuedriver.errors import ConfigError, QueueError
 from queuedriver.processors.call import load
 from watchdogd.linux import die_with_parent, set_name
-from watchdogd.programs.loading import enter
 
 # How many lines of a traceback, and how much of each, are worth reading beside the file.
 _LINES = 8
@@ -52,7 +52,7 @@ def main() -> NoReturn:
     import watchdogd.programs.driver  # noqa: F401
 
     del sys.argv[1:]
-    enter(directory)
+    loading.enter(directory)
     outcome = _try("call", call, arguments=1)
     if not outcome.problem and preload:
         outcome = _try("preload", preload, arguments=0)

@@ -10,10 +10,11 @@ socket hangs up a signal says so, and the process ends wherever it is, for each 
 protocol may be cut short by the death of whoever takes it.
 """
 
-from watchdogd.programs import loading
+from queuedriver import loading
 
 if __name__ == "__main__":
     loading.begin()
+    loading.import_msgspec()
 
 import contextlib
 import fcntl

@@ -21,6 +21,11 @@ if __name__ == "__main__":
     # One that hangs while it loads, be it in our own imports, can be asked where.
     faulthandler.register(signal.SIGUSR2)
 
+from queuedriver import loading
+
+if __name__ == "__main__":
+    loading.import_msgspec()
+
 import atexit
 import contextlib
 import gc
@@ -44,7 +49,6 @@ from queuedriver.processors.call import CallProcessor, load
 from watchdogd import linux
 from watchdogd.children import LIFE
 from watchdogd.driver_orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
-from watchdogd.programs.loading import enter
 
 # Seconds for threads that were told to end.
 _ENDING = 1.0
@@ -152,7 +156,7 @@ def _say(control: socket.socket, answer: Answer) -> None:
 def _prepare(told: Load) -> Forked:
     """Load all that drivers have in common."""
     linux.drop_huge_pages(os.environ)
-    enter(told.directory)
+    loading.enter(told.directory)
     loaded = load(told.call, said="call")
     named = [told.call if ":" in told.call else loaded.function.__module__]
     if told.function:

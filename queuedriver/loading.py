@@ -1,6 +1,6 @@
-"""What a program of a watchdog does before it imports anything else, so that it loads sooner.
+"""What a process of ours does before it imports anything else, so that it loads sooner.
 
-A pipeline begins when all of them have loaded, on as many processors as there are.
+A pipeline begins when all of its programs have loaded, on as many processors as there are.
 """
 
 import gc
@@ -14,6 +14,12 @@ def begin() -> None:
     """Prepare to load; in a process that has but this thread, and is a program of ours."""
     # While it loads there is no garbage, and to look for it takes a twentieth of the time.
     gc.disable()
+
+
+def import_msgspec() -> None:
+    """Import msgspec, which nearly everything needs, without what it can do without."""
+    if "msgspec" in sys.modules:
+        return
     # Where typing_extensions is installed, as for typer, msgspec takes from it what typing has by
     # now; to import it, and what it imports, takes some of the time, and a megabyte.
     sys.modules.setdefault("typing_extensions", typing)
