@@ -27,6 +27,7 @@ requests         what these ask of a watchdog, each once
 signals          what signals ask of it
 drain            when a drain is over
 events           what happens: its log, and the commands that tell of it
+own_directory    where it keeps what is its own, made again when that is removed
 report           what a watchdog says of itself, its stages and its drivers
 report_file      that as a file, and how it is found
 systemd          what the service manager is told

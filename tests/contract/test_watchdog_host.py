@@ -1,6 +1,7 @@
 """What befalls the host: the rows of `watchdog_events.HOST`."""
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -58,6 +59,23 @@ def test_records_that_are_taken_away_stop_nobody(scene: Scene) -> None:
     scene.befalls()
     (scene.root / "away").rename(scene.root / "state")
     scene.within(lambda: len(scene.drivers_here()) == 2, "the driver is replaced")
+
+
+@row
+def test_records_that_are_removed_are_made_again(scene: Scene) -> None:
+    scene.begin(f"{ONE}\ndrivers = 2")
+    scene.until(lambda: len(scene.drivers_here()) == 2, "both are there")
+    # At once: what is removed file by file may be added to meanwhile.
+    (scene.root / "state").rename(scene.root / "gone")
+    scene.befalls()
+    shutil.rmtree(scene.root / "gone")
+    killed = scene.a_driver()
+    os.kill(killed, signal.SIGKILL)
+    scene.put("a")
+    scene.until(lambda: scene.published("a"), "documents go on")
+    scene.within(lambda: len({*scene.drivers_here()} - {killed}) == 2, "the driver is replaced")
+    scene.within(lambda: scene.command("status").returncode == 0, "status finds it")
+    assert list(scene.root.glob("state/*/report.json"))
 
 
 @row

@@ -268,6 +268,12 @@ HOST = Group(
             10,
         ),
         Event(
+            "records_that_are_removed_are_made_again",
+            "the directory of the watchdog's own records is removed, and a driver dies",
+            "it is made again; documents go on, and the driver is replaced",
+            20,
+        ),
+        Event(
             "full_disk_of_the_queues_costs_time_alone",
             "the disk of the queues is full for a while",
             "``waiting-fs``; no document is charged, and all goes on when there is room",

@@ -16,7 +16,7 @@ from watchdogd.children import Children
 from watchdogd.cli.arguments import checked_host, numbers_of
 from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.cli.progress import Progress, ends
-from watchdogd.driver_ids import BOARDS, LOGS, local_directory
+from watchdogd.driver_ids import local_directory
 from watchdogd.events import Events
 from watchdogd.helper import Helper
 from watchdogd.helper_messages import Brief
@@ -86,8 +86,7 @@ def _own_directory(root: str, host: str) -> str:
     """Make what the watchdog keeps on this host; return its path."""
     local = local_directory(root, host)
     check_path(local)
-    for name in (LOGS, BOARDS):
-        os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
+    os.makedirs(local, mode=0o700, exist_ok=True)
     return local
 
 
