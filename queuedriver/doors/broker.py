@@ -196,21 +196,20 @@ class Source(Protocol):
 
 
 class Complaint:
-    """Says that what waits has no worker, once that has been so for a while, and once."""
+    """Says which workers are missing for what waits, after a while, and once."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        # Since when something has waited for which there is no worker; whether that was said.
-        self._missed_at: float | None = None
+        # The workers that are missing, in words; since when; whether that was said.
+        self._missing = ""
+        self._since = 0.0
         self._is_made = False
 
     def consider(self, missing: str, now: float) -> None:
         """Say which workers are missing, if it is time to; empty: none are."""
-        if not missing:
-            self._missed_at, self._is_made = None, False
-        elif self._missed_at is None:
-            self._missed_at = now
-        elif now - self._missed_at >= PATIENCE and not self._is_made:
+        if missing != self._missing:
+            self._missing, self._since, self._is_made = missing, now, False
+        elif missing and not self._is_made and now - self._since >= PATIENCE:
             self._is_made = True
             self._say(f"{missing}; what waits is dealt when one comes")
 
@@ -416,12 +415,13 @@ class BrokerLoop(Loop):
     def _missing(self, now: float) -> str:
         """Return which workers are missing for what waits; empty when none are."""
         workers = self.exchange.workers.values()
+        missing = []
         for source in self.sources if self.go and not self.trouble else ():
             name, paused = source.service, source.queue not in self.unpaused
             served = any(name in one.services for one in workers) if name else workers
             if not (paused or served) and any(True for _ in source.heads(now)):
-                return f"no worker of {name!r} is connected" if name else "no worker is connected"
-        return ""
+                missing.append(f"of {name!r} " if name else "")
+        return f"no worker {'or '.join(missing)}is connected" if missing else ""
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""

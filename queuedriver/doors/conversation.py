@@ -49,9 +49,10 @@ class Conversation(msgspec.Struct, eq=False):
     fds: list[int] = []
     # What waits for `flush`, by peer; None: nothing has to wait.
     _held: dict[bytes, list[tuple[bytes, ...]]] | None = None
-    # Since when nobody has been at the other end; whether that was said.
+    # Since when nobody has been at the other end; why, and what was said of it until now.
     _missed_at: float | None = None
-    _complained: bool = False
+    _missed: str = ""
+    _complaints: set[str] = set()
     # The time of day of the last turn, and before when the session is not told the time.
     _turned_at: float = math.inf
     _tick_from: float = 0.0
@@ -69,7 +70,8 @@ class Conversation(msgspec.Struct, eq=False):
         for arrival in transport.arrivals():
             try:
                 if type(arrival) is Message:
-                    self._complained = self._complained and bool(transport.missing())
+                    if self._complaints and not transport.missing():
+                        self._complaints.clear()
                     effects = session.hear(arrival.peer, arrival.frames, now, wall)
                 else:
                     effects = self._notice(arrival, now)
@@ -88,7 +90,7 @@ class Conversation(msgspec.Struct, eq=False):
     def next_turn_at(self) -> float | None:
         """Return when there is something to do, whatever comes; None: not before something does."""
         complain_at = None
-        if self.transport.missing() and not self._complained:
+        if (missing := self.transport.missing()) and missing not in self._complaints:
             complain_at = 0.0 if self._missed_at is None else self._missed_at + PATIENCE
         tick_at = self.session.next_tick_at()
         if tick_at is not None:
@@ -149,8 +151,8 @@ class Conversation(msgspec.Struct, eq=False):
 
     def complain(self, why: str) -> None:
         """Say what is wrong with the other end: once, until it is heard of again."""
-        if not self._complained:
-            self._complained = True
+        if not self._complaints:
+            self._complaints |= {why, self.transport.missing()}
             self._say(why)
 
     def reopen(self, transport: Transport) -> None:
@@ -179,13 +181,16 @@ class Conversation(msgspec.Struct, eq=False):
             self.say(0, f"the broker sent what it may not: {error}")
 
     def _miss(self, missing: str, now: float) -> None:
-        """Say that nobody is at the other end, when that has been so for a while."""
+        """Say why nobody is at the other end, when that has been so for a while: each reason once,
+        until somebody is."""
         if not missing:
             self._missed_at = None
-        elif self._missed_at is None:
+        elif self._missed_at is None or (self._complaints and missing != self._missed):
             self._missed_at = now
-        elif now - self._missed_at >= PATIENCE:
-            self.complain(f"{missing} (trying on)")
+        elif now - self._missed_at >= PATIENCE and missing not in self._complaints:
+            self._complaints.add(missing)
+            self._say(f"{missing} (trying on)")
+        self._missed = missing
 
 
 def sleep(

@@ -12,7 +12,8 @@ import pytest
 from queuedriver.claims.outcomes import Doubted, Failed, Released
 from queuedriver.disk.filesystem import Directory
 from queuedriver.doors import exchange
-from queuedriver.doors.broker import BrokerLoop
+from queuedriver.doors.broker import BrokerLoop, Complaint
+from queuedriver.doors.conversation import PATIENCE
 from queuedriver.doors.exchange import Exchange, Worker
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.service_queue import ServiceQueue
@@ -753,3 +754,14 @@ def test_document_that_was_just_published_is_counted_before_the_broker_rests(
     office.loop.rest()
     assert board.read().totals.documents == 1
     board.close()
+
+
+def test_workers_that_are_missing_are_named_each_time_that_they_are_others() -> None:
+    said: list[str] = []
+    complaint = Complaint(said.append)
+    neither, soft = "no worker of 'loud' or of 'soft' is connected", "no worker of 'soft' is there"
+    for start, missing in ((0.0, neither), (100.0, soft), (200.0, ""), (300.0, soft)):
+        for passed in (0.0, PATIENCE - 0.1, PATIENCE, PATIENCE + 1.0):
+            complaint.consider(missing, start + passed)
+    after = "; what waits is dealt when one comes"
+    assert said == [neither + after, soft + after, soft + after]

@@ -242,6 +242,22 @@ def test_that_somebody_is_away_again_is_said_again() -> None:
     assert len(scene.said) == 2
 
 
+def test_another_reason_why_nobody_is_there_is_said_too_and_each_once() -> None:
+    scene = Scene()
+    # It is started at last, and refuses our key; then it ends, and so on.
+    for start in (0.0, 100.0, 200.0):
+        for now, why in ((start, "nobody answers"), (start + 50, "it refuses our key")):
+            scene.wires.why_missing = why
+            scene.hears(now=now)
+            # A reason that goes again at once is none.
+            scene.hears(now=now + PATIENCE - 0.1)
+            assert len(scene.said) == (2 if start else int(now > start))
+            at = scene.talk.next_turn_at()
+            assert at == (None if start else now + PATIENCE)
+            scene.hears(now=now + PATIENCE)
+    assert scene.said == ["nobody answers (trying on)", "it refuses our key (trying on)"]
+
+
 def test_who_is_there_in_time_is_not_missed() -> None:
     scene = Scene()
     for now in range(100):
