@@ -69,9 +69,9 @@ def put(
                 submitting.move(sources)
             else:
                 submitting.copy(sources)
-        # After they are in: whoever stops looking at this queue says so first, and looks then.
-        if notice := into.notice():
-            say(f"{into.path}: {notice}")
+        # After they are in: until then the last driver may still leave.
+        if (notice := into.notice()) and not into.any_driver():
+            say(f"{into.path}: no driver is alive; {notice}")
         return submitting.report_refusals() or (_SOME_FAILED if bad else 0)
 
 

@@ -222,8 +222,12 @@ class Queue:
 
     # What is said of its drivers while there are none
 
+    def any_driver(self) -> bool:
+        """Return whether a driver is alive."""
+        return self._read(DRIVERS, lambda here: Roster(here, Observer()).any_alive(), default=False)
+
     def notice(self) -> str:
-        """Return what people are to be told who submit here; mostly nothing."""
+        """Return what people are to be told while no driver is alive; mostly nothing."""
 
         def read(private: Directory) -> str:
             with contextlib.suppress(OSError):

@@ -39,6 +39,24 @@ def register(queue: Path, *, here: bool = True, **more: object) -> None:
         drivers.close()
 
 
+def test_what_to_do_for_drivers_to_come_is_told_while_none_is_alive(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    queue, words = tmp_path / "in", "no driver is alive; ring for Jeeves"
+    submit(queue, "a")
+    with Queue.open(queue) as opened:
+        opened.set_notice("ring for Jeeves")
+    (tmp_path / "b").touch()
+    (tmp_path / "c").touch()
+    assert call(capsys, "put", queue, tmp_path / "b").err == f"queuedriver: {queue}: {words}\n"
+    assert words in call(capsys, "why", queue, "a").out
+    assert call(capsys, "status", queue).out.count("ring for Jeeves") == 1
+    register(queue)
+    assert call(capsys, "put", queue, tmp_path / "c").err == ""
+    for name in ("why", "status"):
+        assert "Jeeves" not in call(capsys, name, queue, *(["a"] * (name == "why"))).out
+
+
 def test_each_state_is_counted(tmp_path: Path, capsys: Capsys) -> None:
     queue = tmp_path / "in"
     submit(queue, "a", "b", "bad", "never", "later")

@@ -150,11 +150,14 @@ def test_start_submits_by_what_waits_and_put_says_what_to_type(
         _later(file)
         call(capsys, "start", file, "--nodes", "1")
         assert queue.notice() == "waits for Slurm: 2 elements pending (Priority)"
-        slurm.say([])
-        queue.set_control("PAUSE", wanted=True)
+        # From then on whoever asks Slurm says it.
+        slurm.say([slurm.jobs[0] | {"job_state": "RUNNING"}])
         _later(file)
-        call(capsys, "start", file)
-        assert queue.notice().startswith("nothing runs; watchdogd slurm start ")
+        call(capsys, "status", file)
+        assert queue.notice() == f"watchdogd slurm start {file} has Slurm start some"
+        _later(file)
+        call(capsys, "stop", file)
+        assert queue.notice().startswith("stopped by watchdogd slurm stop; ")
 
 
 def test_after_a_stop_cron_starts_nothing_and_a_person_does(

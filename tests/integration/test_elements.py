@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.operating.queue import Queue
-from tests.cli.processes import ENVIRON
+from tests.cli.processes import ENVIRON, command
 from tests.slurm_double import SlurmDouble, slurm
 from tests.waiting import until
 from watchdogd.slurm.elements import key_of
@@ -90,11 +90,9 @@ def test_element_with_much_to_do_has_more_submitted_and_leaves_when_it_is_done(
     element: Element, slurm: SlurmDouble
 ) -> None:
     with Queue.open(element.root / "input", create=True) as queue:
-        queue.set_notice("nothing runs")
         for number in range(100):
             queue.submit(f"d{number}", b"x")
         element.begin()
-        until(lambda: not queue.notice(), "it is there, and says no more that nothing runs")
         # Twenty seconds of work, and two to do it in.
         until(lambda: len(slurm.jobs) > 1, "others are submitted")
         # All that may be there, at once: two more.
@@ -106,11 +104,23 @@ def test_element_with_much_to_do_has_more_submitted_and_leaves_when_it_is_done(
     assert "100_1 leaves: nothing to do" in element.log.read_text()
 
 
-def test_the_last_element_says_that_nothing_runs(element: Element) -> None:
-    element.begin()
-    until(element.ended, "it leaves")
-    with Queue.open(element.root / "input") as queue:
-        assert queue.notice().startswith("nothing runs; watchdogd slurm start ")
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_whichever_way_the_last_element_goes_put_says_what_to_type(
+    is_killed: bool, element: Element, tmp_path: Path
+) -> None:
+    (tmp_path / "d").touch()
+    with Queue.open(element.root / "input", create=True) as queue:
+        if is_killed:
+            element.file.write_text(TEXT.replace('idle = "1 s"', 'idle = "1 h"'))
+        element.begin()
+        if is_killed:
+            until(lambda: queue.notice() and queue.any_driver(), "it is there")
+            element.end()
+        until(element.ended, "it is gone")
+        until(lambda: not queue.any_driver(), "its driver, too")
+    told = command("put", element.root / "input", tmp_path / "d")
+    words = "no driver is alive; watchdogd slurm start"
+    assert (told.code, words in told.err) == (0, True), told
 
 
 def test_element_of_a_submission_that_was_given_up_leaves(element: Element) -> None:

@@ -25,8 +25,8 @@ from watchdogd.slurm.elements import Element
 from watchdogd.slurm.ledger import Facts, Ledger
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.script import Submission, clock, script
-from watchdogd.slurm.squeue import ask_after, count, key, seen
-from watchdogd.slurm.submitting import bounds, leave_word, notice, start_of, submit_missing
+from watchdogd.slurm.squeue import ask_anew, count, key, note, seen, start_of
+from watchdogd.slurm.submitting import bounds, submit_missing
 
 _WORDS = argument("[PIPELINE] [STAGE=N]...", "The file, as -p; and elements of stages.")
 _GROUP_COLUMNS = (
@@ -132,9 +132,7 @@ def start(
     """
     file, said = _split(words, pipeline)
     found = _read(file)
-    asked = _numbers(found, said)
-    if nodes is not None:
-        asked |= _numbers(found, [str(nodes)])
+    asked = _numbers(found, said if nodes is None else [*said, str(nodes)])
     if time_limit is not None:
         _check_time(found, time_limit)
     chosen = Submission(drain=drain, partition=partition, time=time_limit, account=account)
@@ -150,14 +148,7 @@ def start(
             say("stopped by `watchdogd slurm stop`; without --unless-stopped this starts it again")
             return 0
         ledger.stop(stopped=False)
-        number = ledger.latest()
-        since = max(ledger.made_at(f"{number}.json"), ledger.made_at(f"{number}.end"))
-        _submit(found, ledger, ask_after(ledger, found, since), chosen, asked)
-        facts = ledger.facts()
-        if any(one.state == "running" for one in facts.elements):
-            notice(found, "")
-        else:
-            leave_word(found, facts)
+        _submit(found, ledger, ask_anew(ledger, found), chosen, asked)
     return 0
 
 
@@ -228,17 +219,13 @@ def scale(
         for name, number in _numbers(found, said).items():
             ledger.scale(name, number)
         ledger.stop(stopped=False)
-        facts = ask_after(ledger, found, ledger.now())
+        facts = ask_anew(ledger, found)
         for request in requests(found):
             over = count(facts.elements, request) - bounds(ledger, request).max
-            pending = [
-                job
-                for one in facts.elements
-                if one.stage == request.name and one.state == "pending"
-                for job in one.jobs
-            ]
-            if surplus := pending[max(0, len(pending) - max(0, over)) :]:
-                programs.cancel(surplus, pending=True)
+            ours = (one for one in facts.elements if one.stage == request.name)
+            pending = [job for one in ours if one.state == "pending" for job in one.jobs]
+            if over > 0 and pending:
+                programs.cancel(pending[-over:], pending=True)
         _submit(found, ledger, facts, Submission(), {})
 
 
@@ -252,27 +239,28 @@ def stop(
     with Ledger.open(found.root, create=True) as ledger:
         # First: nobody is to submit others.
         ledger.stop(stopped=True)
-        notice(found, f"stopped by watchdogd slurm stop; {start_of(found)} goes on")
+        note(ledger, found, ledger.facts())
         told: set[str] = set()
         # At once those that are known, and then whoever else is there.
-        for facts in (ledger.facts, lambda: ask_after(ledger, found, ledger.now())):
-            for one in (one for one in facts().elements if not told.issuperset(one.jobs)):
-                _dismiss(one, now=now)
-                told.update(one.jobs)
+        for facts in (ledger.facts, lambda: ask_anew(ledger, found)):
+            there = facts().elements
+            _dismiss([one for one in there if not told.issuperset(one.jobs)], now=now)
+            told.update(job for one in there for job in one.jobs)
     total = format_count(len(told), "element")
     say(f"{total} told to leave" if told else "no element is pending or running now")
 
 
-def _dismiss(one: Element, *, now: bool) -> None:
-    """Take away an element that is pending. One that runs sees by itself that it is to leave; a
+def _dismiss(elements: Iterable[Element], *, now: bool) -> None:
+    """Take away elements that are pending. One that runs sees by itself that it is to leave; a
     signal besides would be its second, by which documents are given back at once."""
+    jobs = [job for one in elements if now or one.state == "pending" for job in one.jobs]
     try:
-        if now or one.state == "pending":
-            programs.cancel(one.jobs, pending=not now)
+        if jobs:
+            programs.cancel(jobs, pending=not now)
     except programs.Refused as error:
-        # It may have ended at this moment.
+        # Some may have ended at this moment.
         if "invalid job id" not in str(error).lower():
-            say(f"{one.name}: {error}")
+            say(str(error))
 
 
 # What the words mean

@@ -19,17 +19,15 @@ from queuedriver.errors import QueueError
 from watchdogd.pipeline.read import read
 from watchdogd.report import HostReport
 from watchdogd.report_file import last_report
-from watchdogd.slurm.ledger import VOID, Facts, Ledger
+from watchdogd.slurm.ledger import Facts, Ledger
 from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.scaling import Idle, at_rest, began_first, goes_last, may_leave
+from watchdogd.slurm.scaling import Idle, may_leave
 from watchdogd.slurm.script import SUBMISSION, Submission
 from watchdogd.slurm.squeue import ask
 from watchdogd.slurm.submitting import (
     UnderWay,
     bounds,
-    leave_word,
     look,
-    notice,
     number_of,
     submit_missing,
     tidy,
@@ -91,13 +89,11 @@ class Attendant:
     def _arrive(self, ledger: Ledger) -> None:
         """Note that the submission was made, whatever its submitter has heard of it."""
         if number := self.own.number:
-            stands = ledger.end(number, f"job {os.environ.get('SLURM_JOB_ID', '')}")
+            is_made = ledger.end(number, f"job {os.environ.get('SLURM_JOB_ID', '')}")
             self.own = ledger.submission(number) or self.own
-            if stands.startswith(VOID):
+            if not is_made:
                 # Others may have been submitted in its place.
                 self._leave("its submission had been given up")
-        if not ledger.stopped:
-            notice(self.pipeline, "")
         self._arrived = True
 
     # More
@@ -122,8 +118,8 @@ class Attendant:
         """Leave if there is nothing to do and enough others are there, or if too many are."""
         slurm, idle_for = request.slurm, self._idle.see(report, time.monotonic())
         idle = slurm.idle is not None and idle_for >= slurm.idle
-        limits, elements = bounds(ledger, request), ledger.facts().elements
-        ours = [one for one in elements if one.stage == request.name]
+        limits = bounds(ledger, request)
+        ours = [one for one in ledger.facts().elements if one.stage == request.name]
         if not may_leave(ours, self.host, limits.min if idle else limits.max):
             return
         if not idle:
@@ -131,25 +127,12 @@ class Attendant:
             if ledger.scaled(request.name) is not None:
                 self._leave("more elements than there are to be")
             return
-        alone = len(began_first(elements)) == 1
-        if alone:
-            # First this, then the look: who submits looks at it afterwards.
-            leave_word(self.pipeline, ledger.facts())
-        sight = look(self.pipeline)
-        if not may_leave(ours, self.host, number_of(self.pipeline, ledger, request, sight)):
-            # Something came meanwhile, or is still upstream: another would be submitted for it.
-            if alone:
-                notice(self.pipeline, "")
-            self._idle = Idle()
-            return
-        busy = [one.host for one in sight.reports if not at_rest(one)]
-        stay = [
-            one.name
-            for one in requests(self.pipeline)
-            if one.slurm.idle is None or bounds(ledger, one).min
-        ]
-        if not goes_last(elements, self.host, busy, stay):
+        number = number_of(self.pipeline, ledger, request, look(self.pipeline))
+        if may_leave(ours, self.host, number):
             self._leave("nothing to do")
+        else:
+            # Something came meanwhile, or is still upstream: another would be submitted for it.
+            self._idle = Idle()
 
     def _leave(self, why: str) -> None:
         """Tell the watchdog to leave, once: a second signal would have documents given back."""

@@ -2,8 +2,9 @@
 
     <N>.json     submission N: of what, and how many; whoever makes it, and nobody else, submits N
     <N>.sh       its script
-    <N>.end      what came of it: `job 4711`, or `void`; the first word stands
-    asked-<K>    when Slurm was asked last; whoever makes the next one asks
+    <N>.end      what came of it: `job 4711`, or `void`, and how often Slurm had been asked by then;
+                 the first word stands
+    asked-<K>    Slurm was asked for the Kth time; whoever makes the next one asks
     squeue.json  what it said
     nodes        how many elements there are to be, in place of the file's; nodes-<stage> likewise
     STOP         none is to be there: `watchdogd slurm stop`
@@ -12,13 +13,13 @@ All numbers are made by link(2), which one of many can do, on NFS too. A submiss
 is under way. Its submitter may have died before sbatch, or after; or sbatch may have submitted, and
 the answer was lost. N is in each element's comment, so whoever comes next asks squeue for it, and
 writes the end; after a while in which nobody has seen it, that is `void`, and an element that
-comes all the same sees it, and leaves. No N is begun before the one before has its end. Instants
-are those of the file system's clock: no two hosts' are compared.
+comes all the same sees it, and leaves. No N is begun before the one before has its end. What was
+before what is told by the numbers of questions; how long ago, by the file system's clock, for no
+two hosts' are compared.
 """
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -36,7 +37,7 @@ VOID = "void"
 GIVEN_UP = 120.0
 # From one question to the next, all watchers together.
 ASK_EVERY = 10.0
-# Older submissions and questions than so many are of no use to anybody.
+# Older submissions than so many are of no use to anybody.
 _KEPT = 50
 _FACTS = "squeue.json"
 _STOP = "STOP"
@@ -46,14 +47,21 @@ _LIMIT = 16 << 20
 class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What Slurm has said last."""
 
-    # Which question it answers, and when that was asked: on the file system's clock, and on that of
-    # whoever asked.
+    # Which question this answers, or did not answer.
     question: int = 0
-    asked_at: float = 0.0
+    # When it answered, on the clock of whoever asked.
     at: float = 0.0
     elements: tuple[Element, ...] = ()
     # Why it did not answer since.
     error: str = ""
+
+
+class End(msgspec.Struct, frozen=True):
+    """What came of a submission."""
+
+    word: str
+    # How often Slurm had been asked by then: the answers to later questions tell of it.
+    asked: int
 
 
 class Ledger:
@@ -70,15 +78,11 @@ class Ledger:
         with Directory.open(path, create=create, inside=2) as directory:
             yield Ledger(directory)
 
-    def path(self, name: str) -> str:
-        return os.path.join(self.directory.path, name)
-
     # Numbers that only one can make
 
-    def _numbers(self, before: str, after: str) -> list[int]:
-        form = re.compile(rf"{re.escape(before)}([0-9]{{1,12}}){re.escape(after)}")
-        found = (form.fullmatch(name) for name in self.directory.names())
-        return sorted(int(one[1]) for one in found if one)
+    def _latest(self, form: str) -> int:
+        found = (re.fullmatch(form, name) for name in self.directory.names())
+        return max((int(one[1]) for one in found if one), default=0)
 
     def _make(self, name: str, data: bytes) -> bool:
         """Make a file whole, and tell whether it was us: of many one can."""
@@ -112,13 +116,11 @@ class Ledger:
 
     def latest(self) -> int:
         """Return the number of the latest submission; 0 when there was none."""
-        return max(self._numbers("", ".json"), default=0)
+        return self._latest(r"([0-9]{1,12})\.json")
 
-    def end_of(self, number: int) -> str:
-        """Return what came of a submission; empty while it is under way."""
-        with suppress(FileNotFoundError):
-            return self.directory.read(f"{number}.end", 200).decode(errors="replace").strip()
-        return ""
+    def end_of(self, number: int) -> End | None:
+        """Return what came of a submission; None while it is under way."""
+        return read_record(self.directory, f"{number}.end", End)
 
     def begin(self, one: Submission, script: str) -> bool:
         """Begin a submission; tell whether it is ours to make. A crash after this leaves one that
@@ -126,19 +128,21 @@ class Ledger:
         if not self._make(f"{one.number}.json", msgspec.json.encode(one)):
             return False
         self.directory.write_aside(f"{one.number}.sh", script.encode())
-        for old in (number for number in self._numbers("", ".json") if number < one.number - _KEPT):
-            for end in (".json", ".sh", ".end"):
-                self.directory.remove(f"{old}{end}")
+        # A crash before this leaves files that nobody reads.
+        for end in (".json", ".sh", ".end"):
+            self.directory.remove(f"{one.number - _KEPT}{end}")
         return True
 
     def submission(self, number: int) -> Submission | None:
         """Return what somebody wrote down of a submission."""
         return read_record(self.directory, f"{number}.json", Submission)
 
-    def end(self, number: int, word: str) -> str:
-        """Write down what came of a submission; return what stands, which may be another's word."""
-        self._make(f"{number}.end", f"{word}\n".encode())
-        return self.end_of(number)
+    def end(self, number: int, word: str) -> bool:
+        """Write down what came of a submission; return whether it was made, by the word that
+        stands, which may be another's."""
+        self._make(f"{number}.end", msgspec.json.encode(End(word, self.asked())))
+        end = self.end_of(number)
+        return end is not None and not end.word.startswith(VOID)
 
     # What Slurm said
 
@@ -146,23 +150,21 @@ class Ledger:
         """Return what Slurm said last."""
         return read_record(self.directory, _FACTS, Facts, _LIMIT) or Facts()
 
-    def may_ask(self) -> tuple[int, float] | None:
-        """Return the number of a question that is ours to ask, and when that is; None while
-        somebody asks, or has asked a moment ago."""
-        latest = max(self._numbers("asked-", ""), default=0)
-        if latest and 0 <= time.time() - self.made_at(f"asked-{latest}") < ASK_EVERY / 2:
-            # Our clock need not be that of the file system, which it takes a file to ask.
-            return None
-        now = self.now()
+    def asked(self) -> int:
+        """Return how often Slurm has been asked."""
+        return self._latest(r"asked-([0-9]{1,12})")
+
+    def may_ask(self) -> int:
+        """Return the number of a question that is ours to ask; 0 while somebody asks, or has asked
+        a moment ago."""
+        latest = self.asked()
         # A clock that was set back must not keep everybody from asking.
-        if latest and 0 <= now - self.made_at(f"asked-{latest}") < ASK_EVERY:
-            return None
+        if latest and 0 <= self.now() - self.made_at(f"asked-{latest}") < ASK_EVERY:
+            return 0
         if not self._make(f"asked-{latest + 1}", b""):
-            return None
-        for old in self._numbers("asked-", ""):
-            if old <= latest:
-                self.directory.remove(f"asked-{old}")
-        return latest + 1, now
+            return 0
+        self.directory.remove(f"asked-{latest}")
+        return latest + 1
 
     def answer(self, facts: Facts) -> None:
         """Write down what Slurm said, unless somebody has asked since."""

@@ -110,11 +110,6 @@ def largest_array() -> int:
     return max(1, int(found[1]) - 1) if found else _USUAL_ARRAY
 
 
-def questions(name: str) -> tuple[str, ...]:
-    """Return the question for all jobs; since 23.02 only those of this name are told."""
-    return ("squeue", "--json", f"--name={name}")
-
-
 def cancel(jobs: Iterable[str], *, pending: bool = False) -> None:
     """Take away elements, those that run as well unless only those `pending` are meant."""
     call(("scancel", *(["--state=PENDING"] if pending else []), *jobs))

@@ -1,11 +1,11 @@
 """How many elements there are to be by the work that waits, and which of them may leave. Pure."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from watchdogd.pipeline.model import Drivers, Pipeline
-from watchdogd.report import HostReport, StageReport
+from watchdogd.report import HostReport
 from watchdogd.sizes import coming
 from watchdogd.slurm.elements import Element
 from watchdogd.slurm.request import Request
@@ -39,12 +39,9 @@ def works_of(
         documents = sum(unfinished.get(queue, 0) for queue in stage.inputs) + upstream[stage.name]
         told = [one for report in reports for one in report.stages if one.name == stage.name]
         drivers = _mean(one.wanted for one in told if 0 < one.wanted <= bounds.max)
-        found.append(Work(documents, _service(told), drivers or bounds.max))
+        service = _mean(one.service for one in told if one.service is not None)
+        found.append(Work(documents, service, drivers or bounds.max))
     return found
-
-
-def _service(told: Iterable[StageReport]) -> float | None:
-    return _mean(one.service for one in told if one.service is not None)
 
 
 def _mean(numbers: Iterable[float]) -> float | None:
@@ -55,45 +52,22 @@ def _mean(numbers: Iterable[float]) -> float | None:
 def wanted(works: Iterable[Work], bounds: Drivers, target: float) -> int:
     """Return how many elements are to be there for all that waits to be done within the target.
     Where nobody knows how long a document takes, one is to find out."""
-    most = 0
-    for work in works:
-        if work.documents:
-            takes = work.documents * (work.service or 0.0) / work.drivers
-            most = max(most, 1, math.ceil(takes / target))
+    seconds = [one.documents * (one.service or 0.0) / one.drivers for one in works if one.documents]
+    most = max((max(1, math.ceil(one / target)) for one in seconds), default=0)
     return min(max(most, bounds.min), bounds.max)
 
 
 def may_leave(elements: Iterable[Element], own: str, number: int) -> bool:
     """Return whether an element may leave, of those that run in its group, when so many are to
     stay. Those that began last do: everybody who sees the same decides the same."""
-    running = [one.host for one in began_first(elements)]
-    return own in running[: max(0, len(running) - number)]
-
-
-def goes_last(
-    elements: Iterable[Element], own: str, busy: Collection[str], stay: Collection[str]
-) -> bool:
-    """Return whether an element, which began last, is to see all others go before: somebody has to
-    say that nothing runs. Not while one of them is `busy`, or of a group that is to `stay`: such a
-    one is there for longer."""
-    *others, last = began_first(elements)
-    lasting = any(one.host in busy or one.stage in stay for one in others)
-    return bool(others) and last.host == own and not lasting
-
-
-def began_first(elements: Iterable[Element]) -> list[Element]:
-    """Return the elements that run, the one that began last at the end."""
-    running = (one for one in elements if one.state == "running")
-    return sorted(running, key=lambda one: (one.starts_at, one.number, one.host))
+    running = sorted(
+        (one.starts_at, one.number, one.host) for one in elements if one.state == "running"
+    )
+    return own in (host for _, _, host in running[: max(0, len(running) - number)])
 
 
 # What a driver says while it has nothing to do.
 _AT_REST = frozenset({"ready", "stopped"})
-
-
-def at_rest(report: HostReport) -> bool:
-    """Return whether no driver has anything to do."""
-    return all(one.state in _AT_REST and not one.document for one in report.drivers)
 
 
 class Idle:
@@ -109,7 +83,9 @@ class Idle:
         """Return for how many seconds there has been nothing to do."""
         drivers = () if report is None else report.drivers
         done = sum(one.documents + one.failed for one in drivers)
-        rests = report is not None and at_rest(report)
+        rests = report is not None and all(
+            one.state in _AT_REST and not one.document for one in drivers
+        )
         if not rests or done != self._done or self.since is None:
             self.since, self._done = (now if rests else None), done
         return 0.0 if self.since is None else now - self.since

@@ -1,9 +1,11 @@
 """What Slurm says of a pipeline's elements: one question each ten seconds, whoever looks.
 
 While it does not answer, what it said last stands, with its age: that is no error of the pipeline.
+Those who do not see Slurm are told by the queues that people submit to.
 """
 
 import os
+import shlex
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 
 from queuedriver.errors import QueueError, Unreachable, is_trouble
 from queuedriver.format.units import format_count, format_duration, visible
+from queuedriver.operating.queue import Queue
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.slurm import programs
 from watchdogd.slurm.elements import Element, key_of, read_elements
@@ -47,38 +50,56 @@ def seen(pipeline: Pipeline) -> Facts:
 
 def ask(ledger: Ledger, pipeline: Pipeline, limit: float = programs.LIMIT) -> bool:
     """Ask Slurm, unless somebody has a moment ago; return whether it was us."""
-    mine = ledger.may_ask()
-    if mine is None:
+    number = ledger.may_ask()
+    if not number:
         return False
-    number, asked_at = mine
     names = ",".join(dict.fromkeys(job_name(pipeline, one) for one in requests(pipeline)))
     try:
-        told = programs.call(programs.questions(names), limit)
+        # Of this name are those that are told since 23.02, and before all there are.
+        told = programs.call(("squeue", "--json", f"--name={names}"), limit)
         elements = tuple(read_elements(told, key(pipeline)))
-        facts = Facts(question=number, asked_at=asked_at, at=time.time(), elements=elements)
+        facts = Facts(question=number, at=time.time(), elements=elements)
     except (QueueError, ValueError) as error:
         facts = replace(ledger.facts(), question=number, error=str(error))
-    ledger.answer(facts)
+    note(ledger, pipeline, facts)
     return True
 
 
-def ask_after(ledger: Ledger, pipeline: Pipeline, instant: float) -> Facts:
-    """Return what Slurm says after an instant of the file system's clock: wait until one may ask.
-    Unreachable when it does not answer."""
-    ends_at = time.monotonic() + ASK_EVERY + programs.LIMIT
-    first = ledger.facts().question
+def ask_anew(ledger: Ledger, pipeline: Pipeline) -> Facts:
+    """Return what Slurm says from now on: wait until one may ask. Unreachable when it does not
+    answer."""
+    ends_at, asked = time.monotonic() + ASK_EVERY + programs.LIMIT, ledger.asked()
     while time.monotonic() < ends_at:
         ask(ledger, pipeline)
         facts = ledger.facts()
-        if facts.error and facts.question != first:
-            raise Unreachable(facts.error)
-        if facts.asked_at > instant:
+        if facts.question > asked:
+            if facts.error:
+                raise Unreachable(facts.error)
             return facts
         time.sleep(_LOOK_EVERY)
     raise Unreachable("Slurm has not answered; try again")
 
 
+def note(ledger: Ledger, pipeline: Pipeline, facts: Facts) -> None:
+    """Write down what Slurm said, and for `put` and `why` what that means while no driver is alive:
+    what waits, or what to type."""
+    ledger.answer(facts)
+    words = waiting_words(facts, time.time()) or f"{start_of(pipeline)} has Slurm start some"
+    if ledger.stopped:
+        words = f"stopped by watchdogd slurm stop; {start_of(pipeline)} goes on"
+    for name in pipeline.sources:
+        # A queue that is not there yet, or not ours to write in, tells less.
+        with suppress(QueueError, OSError), Queue.open(pipeline.path(name)) as queue:
+            if queue.notice() != words:
+                queue.set_notice(words)
+
+
 # In words
+
+
+def start_of(pipeline: Pipeline) -> str:
+    """Return what to type for elements to come."""
+    return f"watchdogd slurm start {shlex.quote(pipeline.file)}"
 
 
 def waiting_words(facts: Facts, now: float) -> str:

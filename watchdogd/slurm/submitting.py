@@ -5,12 +5,11 @@
     sbatch    with the number in each element's comment
     end       the job; or `void` when Slurm refused, or when nobody has seen the number in time
 
-Only what was said after the latest end tells how many elements there are: so whoever decides first
-reads the latest number, then asks, then begins the next.
+Only the answer to a question after the latest end tells how many elements there are: so whoever
+decides first reads the latest number, then asks, then begins the next.
 """
 
 import os
-import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.errors import LATER, FileSystemTrouble, NotFound, QueueError
+from queuedriver.errors import LATER, NotFound, QueueError
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.queue import Queue
 from watchdogd import control
@@ -33,10 +32,8 @@ from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Ledger
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import wanted, works_of
 from watchdogd.slurm.script import LOGS, Submission, script
-from watchdogd.slurm.squeue import count, key, waiting_words
+from watchdogd.slurm.squeue import count, key, note
 
-# Nobody submits who was stopped for so long since he began, in seconds: by then others may decide.
-_TOO_LATE = GIVEN_UP / 2
 # What elements have said is kept so long after they have ended.
 _WEEK = 7 * 24 * HOUR
 _OTHERS = "somebody else submits at this moment; see watchdogd slurm status"
@@ -106,12 +103,13 @@ def settle(ledger: Ledger, facts: Facts) -> int:
     """Return the number of the latest submission, which has an end by now. UnderWay while it has
     none, and where it has ended since Slurm was asked: of its elements these facts say nothing."""
     number = ledger.latest()
-    ended_at = ledger.made_at(f"{number}.end")
-    if not number or 0 < ended_at < facts.asked_at:
+    end = ledger.end_of(number)
+    if not number or (end is not None and end.asked < facts.question):
         return number
     there = next((one.job for one in facts.elements if one.number == number), "")
-    given_up = facts.asked_at > ledger.made_at(f"{number}.json") + GIVEN_UP
-    if ended_at or not (there or given_up):
+    asked_at = ledger.made_at(f"asked-{facts.question}")
+    given_up = asked_at > ledger.made_at(f"{number}.json") + GIVEN_UP
+    if end is not None or not (there or given_up):
         raise UnderWay(
             f"submission {number} is under way: it is known what came of it within "
             f"{format_duration(GIVEN_UP)}; try again then"
@@ -146,13 +144,12 @@ def submit_missing(
 
 def submit(pipeline: Pipeline, ledger: Ledger, request: Request, one: Submission) -> str:
     """Make one submission; return its job."""
-    began_at = time.monotonic()
     text = script(pipeline, request, one, key(pipeline), program())
-    _subdirectory(pipeline.root, LOGS).close()
+    # It is Slurm that writes there.
+    logs = os.path.join(pipeline.root, control.CONTROL, LOGS)
+    Directory.open(logs, create=True, inside=3).close()
     if not ledger.begin(one, text):
         raise UnderWay(_OTHERS)
-    if time.monotonic() - began_at > _TOO_LATE:
-        raise FileSystemTrouble(f"{ledger.path('')}: it took too long; nothing was submitted")
     try:
         job = programs.submit(text)
     except programs.Silent:
@@ -161,7 +158,7 @@ def submit(pipeline: Pipeline, ledger: Ledger, request: Request, one: Submission
     except QueueError as error:
         ledger.end(one.number, f"{VOID} {error}")
         raise
-    if ledger.end(one.number, f"job {job}").startswith(VOID):
+    if not ledger.end(one.number, f"job {job}"):
         # Somebody had given it up, and may have submitted others.
         programs.cancel([job])
         raise UnderWay(_OTHERS)
@@ -175,51 +172,21 @@ def submit(pipeline: Pipeline, ledger: Ledger, request: Request, one: Submission
         tasks=tuple(range(1, one.elements + 1)),
         state="pending",
     )
-    ledger.answer(replace(facts, elements=(*facts.elements, element)))
+    note(ledger, pipeline, replace(facts, elements=(*facts.elements, element)))
     return job
-
-
-def _subdirectory(root: str, place: str) -> Directory:
-    """Open what is below the control directory, made if it is not there."""
-    path = os.path.join(root, control.CONTROL, place)
-    return Directory.open(path, create=True, inside=place.count("/") + 2)
 
 
 def tidy(root: str, there: Collection[str], now: float) -> None:
     """Remove what elements that have ended have left below the root; `now` is the file system's.
     Of some nobody may have told Slurm's last word: what still runs writes it anew."""
-    for place, kept in (
-        (control.HOSTS, HOUR),
-        (control.EVENTS, _WEEK),
-        (control.LOGS, _WEEK),
-        (control.HISTORY, _WEEK),
-        (LOGS, _WEEK),
-    ):
-        with _subdirectory(root, place) as directory:
+    for place in (*control.OUR_DIRECTORIES, LOGS):
+        kept = HOUR if place == control.HOSTS else _WEEK
+        path = os.path.join(root, control.CONTROL, place)
+        inside = 2 + place.count("/")
+        with suppress(FileNotFoundError), Directory.open(path, inside=inside) as directory:
             for name in list(directory.names()):
                 host = name.partition(".")[0]
                 if not is_element(host) or host in there:
                     continue
                 if now - directory.status(name).st_mtime > kept:
                     directory.remove_all(name)
-
-
-# What those are told who do not see Slurm
-
-
-def start_of(pipeline: Pipeline) -> str:
-    """Return what to type for elements to come."""
-    return f"watchdogd slurm start {shlex.quote(pipeline.file)}"
-
-
-def leave_word(pipeline: Pipeline, facts: Facts) -> None:
-    """Leave word for those who submit while nothing runs: what waits in Slurm, or what to type."""
-    start = f"nothing runs; {start_of(pipeline)} has Slurm start what is needed"
-    notice(pipeline, waiting_words(facts, time.time()) or start)
-
-
-def notice(pipeline: Pipeline, words: str) -> None:
-    """Leave word in the queues that people submit to, for `put` and `why`; empty: take it away."""
-    for name in pipeline.sources:
-        with suppress(NotFound), Queue.open(pipeline.path(name)) as queue:
-            queue.set_notice(words)

@@ -7,7 +7,7 @@ from watchdogd.pipeline.read import parse
 from watchdogd.report import DriverReport, HostReport, StageReport
 from watchdogd.slurm.elements import Element
 from watchdogd.slurm.request import requests
-from watchdogd.slurm.scaling import Idle, Work, goes_last, may_leave, wanted, works_of
+from watchdogd.slurm.scaling import Idle, Work, may_leave, wanted, works_of
 
 HOUR = 3600.0
 
@@ -99,28 +99,6 @@ def test_of_those_that_run_the_first_leave_until_enough_are_left(
 def test_an_element_that_slurm_does_not_know_to_run_does_not_leave() -> None:
     pending = Element(name="5_1", job="5_1", state="pending")
     assert not may_leave([pending, *elements("a")], "5_1", 0)
-
-
-@pytest.mark.parametrize(
-    ("own", "busy", "stay", "waits"),
-    [
-        ("d", [], [], True),
-        # Only the one that began last.
-        ("a", [], [], False),
-        ("c", [], [], False),
-        # Somebody else is there for longer, and says it then.
-        ("d", ["c"], [], False),
-        ("d", [], ["ocr"], False),
-        # What an element that is gone was busy with does not count, nor what it does itself.
-        ("d", ["x", "d"], [], True),
-    ],
-)
-def test_the_last_element_sees_all_others_go_since_somebody_says_that_nothing_runs(
-    own: str, busy: list[str], stay: list[str], waits: bool
-) -> None:
-    shared, ocr = elements("a", "b", "c", "d"), elements("a", stage="ocr")
-    assert goes_last([*shared[1:], *ocr], own, busy, stay) is waits
-    assert not goes_last(shared[3:], own, busy, stay)
 
 
 def report(*drivers: tuple[str, str, int]) -> HostReport:

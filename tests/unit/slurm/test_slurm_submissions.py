@@ -11,7 +11,7 @@ import pytest
 from queuedriver.errors import Unreachable
 from queuedriver.operating.queue import Queue
 from tests.slurm_double import SlurmDouble, slurm
-from watchdogd.pipeline.model import Pipeline
+from watchdogd.pipeline.model import HOUR, Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.slurm import programs
 from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Facts, Ledger
@@ -46,7 +46,7 @@ def age(ledger: Ledger, seconds: float, *names: str) -> None:
     """Let files be older, by the file system's clock."""
     for name in names:
         at = time.time() - seconds
-        os.utime(ledger.path(name), (at, at))
+        os.utime(name, (at, at), dir_fd=ledger.directory.fd)
 
 
 def asked_anew(ledger: Ledger, pipeline: Pipeline) -> Facts:
@@ -61,6 +61,12 @@ def serve(ledger: Ledger, pipeline: Pipeline, facts: Facts) -> list[str]:
     said: list[str] = []
     submit_missing(pipeline, ledger, facts, Submission(), said.append)
     return said
+
+
+def ends(ledger: Ledger) -> list[str]:
+    """Return what came of each submission."""
+    found = (ledger.end_of(number) for number in range(1, ledger.latest() + 1))
+    return [one.word for one in found if one is not None]
 
 
 def needs(ledger: Ledger, pipeline: Pipeline, facts: Facts) -> list[int]:
@@ -133,7 +139,7 @@ def test_a_submission_that_nobody_has_heard_of_is_looked_for_in_slurm(
     with pytest.raises(UnderWay):
         settle(ledger, facts)
     assert settle(ledger, asked_anew(ledger, pipeline)) == 1
-    assert ledger.end_of(1) == "job 100"
+    assert ends(ledger) == ["job 100"]
     assert needs(ledger, pipeline, ledger.facts()) == []
 
 
@@ -146,15 +152,34 @@ def test_a_submission_that_never_came_to_slurm_is_given_up_and_made_anew(
         settle(ledger, asked_anew(ledger, pipeline))
     age(ledger, GIVEN_UP + 1, "1.json")
     assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
-    assert (ledger.end_of(1), ledger.end_of(2)) == (VOID, "job 100")
+    assert ends(ledger) == [VOID, "job 100"]
 
 
-def test_old_news_gives_no_submission_up(ledger: Ledger, pipeline: Pipeline) -> None:
+def test_old_news_gives_no_submission_up(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+) -> None:
+    before = asked_anew(ledger, pipeline)
     assert ledger.begin(Submission(number=1), "")
-    age(ledger, GIVEN_UP + 1, "1.json")
-    before = ledger.made_at("1.json") - 1
+    age(ledger, GIVEN_UP + 10, "1.json")
+    age(ledger, GIVEN_UP + 11, f"asked-{before.question}")
     with pytest.raises(UnderWay):
-        settle(ledger, Facts(question=3, asked_at=before))
+        settle(ledger, before)
+    # Nor does an answer to a question before the last one.
+    asked_anew(ledger, pipeline)
+    with pytest.raises(UnderWay):
+        settle(ledger, before)
+
+
+@pytest.mark.parametrize("step", [-HOUR, HOUR])
+def test_a_clock_that_is_set_keeps_nobody_from_submitting(
+    step: float, ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+) -> None:
+    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+    # All that was made before the file server's clock was set.
+    age(ledger, step, *(name for name in ledger.directory.names() if name[0] != "."))
+    slurm.say([])
+    assert ask(ledger, pipeline)
+    assert serve(ledger, pipeline, ledger.facts()) == ["submitted 1 element for nodes: job 100"]
 
 
 def test_who_has_asked_before_anothers_submission_ended_submits_nothing(
@@ -183,12 +208,14 @@ def test_who_submits_too_late_takes_it_back(
     with pytest.raises(UnderWay):
         serve(ledger, pipeline, facts)
     assert slurm.lines("cancelled") == ["100"]
-    assert ledger.end_of(1) == VOID
+    assert ends(ledger) == [VOID]
 
 
 def test_the_first_word_on_a_submission_stands(ledger: Ledger) -> None:
-    assert ledger.end(1, "job 7") == "job 7"
-    assert ledger.end(1, VOID) == "job 7"
+    ledger.begin(Submission(number=1), "")
+    assert ledger.end(1, "job 7")
+    assert ledger.end(1, VOID)
+    assert ends(ledger) == ["job 7"]
 
 
 def test_what_slurm_refuses_was_not_submitted(
@@ -200,7 +227,7 @@ def test_what_slurm_refuses_was_not_submitted(
         serve(ledger, pipeline, facts)
     slurm.unmark("refuse")
     assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
-    assert ledger.end_of(2) == "job 100"
+    assert ends(ledger)[1] == "job 100"
 
 
 # What is asked
@@ -241,7 +268,7 @@ def test_where_there_is_no_slurm_that_is_said_in_a_line(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unreachable, match="squeue is not installed; there is no Slurm"):
-        programs.call(programs.questions("p"))
+        programs.call(("squeue", "--json"))
 
 
 # What is asked for
