@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from watchdogd.pipeline.model import Drivers, Pipeline
 from watchdogd.report import HostReport
@@ -11,36 +10,26 @@ from watchdogd.slurm.elements import Element
 from watchdogd.slurm.request import Request
 
 
-class Work(NamedTuple):
-    """What a stage has to do, and how fast one element does it."""
-
-    # Documents that wait for it, those that are still upstream included.
-    documents: int
-    # Seconds that one takes; None while that is not known.
-    service: float | None
-    # Of one element.
-    drivers: float
-
-
 def works_of(
     pipeline: Pipeline,
     request: Request,
     unfinished: Mapping[str, int],
     reports: Sequence[HostReport],
-) -> list[Work]:
-    """Return the work of the stages of a group, by what is in the queues that may be claimed from,
-    and by what watchdogs have said of the stages, the living and the gone."""
+) -> list[float]:
+    """Return the seconds in which one element would do what waits for each stage of a group that
+    has something to do: by the documents that are in the queues and may be claimed, those that are
+    still upstream included, and by what watchdogs have said of how fast that is done, the living
+    and the gone. 0 where nobody knows."""
     upstream = coming(pipeline, unfinished)
     found = []
     for stage in pipeline.stages:
-        bounds = request.drivers[stage.name]
-        if not bounds.max or not stage.inputs:
-            continue
+        most = request.drivers[stage.name].max
         documents = sum(unfinished.get(queue, 0) for queue in stage.inputs) + upstream[stage.name]
-        told = [one for report in reports for one in report.stages if one.name == stage.name]
-        drivers = _mean(one.wanted for one in told if 0 < one.wanted <= bounds.max)
-        service = _mean(one.service for one in told if one.service is not None)
-        found.append(Work(documents, service, drivers or bounds.max))
+        if most and stage.inputs and documents:
+            told = [one for report in reports for one in report.stages if one.name == stage.name]
+            drivers = _mean(one.wanted for one in told if 0 < one.wanted <= most) or most
+            service = _mean(one.service for one in told if one.service is not None) or 0.0
+            found.append(documents * service / drivers)
     return found
 
 
@@ -49,11 +38,10 @@ def _mean(numbers: Iterable[float]) -> float | None:
     return sum(found) / len(found) if found else None
 
 
-def wanted(works: Iterable[Work], bounds: Drivers, target: float) -> int:
+def wanted(works: Iterable[float], bounds: Drivers, target: float) -> int:
     """Return how many elements are to be there for all that waits to be done within the target.
     Where nobody knows how long a document takes, one is to find out."""
-    seconds = [one.documents * (one.service or 0.0) / one.drivers for one in works if one.documents]
-    most = max((max(1, math.ceil(one / target)) for one in seconds), default=0)
+    most = max((max(1, math.ceil(seconds / target)) for seconds in works), default=0)
     return min(max(most, bounds.min), bounds.max)
 
 

@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -47,17 +46,12 @@ class UnderWay(QueueError):
 
 # Facts
 
-
-class Sight(NamedTuple):
-    """What there is to do, and what watchdogs have said of how fast it is done."""
-
-    # Documents of each queue that are to be done and may be claimed.
-    unfinished: dict[str, int]
-    # Where watchdogs run, of those alone.
-    reports: list[HostReport]
+# Documents of each queue that are to be done and may be claimed; and what watchdogs have said of
+# how fast that is done: where some run, those alone.
+_Sight = tuple[dict[str, int], list[HostReport]]
 
 
-def look(pipeline: Pipeline) -> Sight:
+def look(pipeline: Pipeline) -> _Sight:
     """Look at all queues, and read what the watchdogs of all hosts have said."""
     found = {}
     for name in pipeline.inputs:
@@ -66,7 +60,7 @@ def look(pipeline: Pipeline) -> Sight:
             if not (controls.paused or controls.quit or queue.stopped()):
                 found[name] = queue.listing(time.time()).waiting
     reports = [one.report for one in read_hosts(pipeline.root).seen]
-    return Sight(found, [one for one in reports if one.state != "stopped"] or reports)
+    return found, [one for one in reports if one.state != "stopped"] or reports
 
 
 def bounds(ledger: Ledger, request: Request) -> Drivers:
@@ -75,9 +69,9 @@ def bounds(ledger: Ledger, request: Request) -> Drivers:
     return request.slurm.nodes if number is None else Drivers(number, number)
 
 
-def number_of(pipeline: Pipeline, ledger: Ledger, request: Request, sight: Sight) -> int:
+def number_of(pipeline: Pipeline, ledger: Ledger, request: Request, sight: _Sight) -> int:
     """Return how many elements of a group there are to be, by the work that waits."""
-    works = works_of(pipeline, request, sight.unfinished, sight.reports)
+    works = works_of(pipeline, request, *sight)
     return wanted(works, bounds(ledger, request), request.slurm.target)
 
 
@@ -86,7 +80,7 @@ def missing(
 ) -> Iterator[tuple[Request, int]]:
     """Yield how many elements of each group are missing: up to how many were `asked` for of some;
     of none: by the work that waits."""
-    sight = Sight({}, []) if asked else look(pipeline)
+    sight = ({}, []) if asked else look(pipeline)
     for request in requests(pipeline):
         number = asked.get(request.name) or 0
         if not asked:

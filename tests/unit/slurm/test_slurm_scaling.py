@@ -7,7 +7,7 @@ from watchdogd.pipeline.read import parse
 from watchdogd.report import DriverReport, HostReport, StageReport
 from watchdogd.slurm.elements import Element
 from watchdogd.slurm.request import requests
-from watchdogd.slurm.scaling import Idle, Work, may_leave, wanted, works_of
+from watchdogd.slurm.scaling import Idle, may_leave, wanted, works_of
 
 HOUR = 3600.0
 
@@ -16,23 +16,22 @@ HOUR = 3600.0
     ("works", "number"),
     [
         # Nothing waits.
-        ([Work(0, 10.0, 4)], 0),
-        # 1,000 documents of 10 s on 4 drivers take 2,500 s.
-        ([Work(1000, 10.0, 4)], 1),
-        ([Work(10_000, 10.0, 4)], 7),
+        ([], 0),
+        ([2500.0], 1),
+        ([25_000.0], 7),
         # The slowest stage counts.
-        ([Work(10_000, 10.0, 4), Work(10_000, 60.0, 8)], 20),
+        ([25_000.0, 70_000.0], 20),
         # Nobody knows how long one takes: one element finds out.
-        ([Work(10_000, None, 4)], 1),
-        ([Work(10**9, 10.0, 4)], 20),
+        ([0.0], 1),
+        ([2.5e9], 20),
     ],
 )
-def test_as_many_as_do_what_waits_within_the_target(works: list[Work], number: int) -> None:
+def test_as_many_as_do_what_waits_within_the_target(works: list[float], number: int) -> None:
     assert wanted(works, Drivers(0, 20), HOUR) == number
 
 
 def test_never_fewer_than_the_least() -> None:
-    assert wanted([Work(0, 1.0, 1)], Drivers(2, 20), HOUR) == 2
+    assert wanted([], Drivers(2, 20), HOUR) == 2
 
 
 TEXT = """
@@ -69,10 +68,15 @@ def test_work_is_what_waits_for_a_stage_and_upstream_at_the_pace_of_all_hosts() 
     nodes, ocr = requests(pipeline)
     reports = [host("1_1", 4, 2.0), host("1_2", 2, 4.0), host("2_1", 0, None, 30.0)]
     unfinished = {"input": 100, "read": 7}
-    assert works_of(pipeline, nodes, unfinished, reports) == [Work(100, 3.0, 3.0)]
-    assert works_of(pipeline, ocr, unfinished, reports) == [Work(107, 30.0, 1)]
-    # Nobody has ever said anything: as the file says.
-    assert works_of(pipeline, nodes, unfinished, []) == [Work(100, None, 4)]
+    # 3 s a document, and three drivers; of a stage with elements of its own each is one driver.
+    assert works_of(pipeline, nodes, unfinished, reports) == [100 * 3.0 / 3]
+    assert works_of(pipeline, ocr, unfinished, reports) == [107 * 30.0]
+    # Of those that have said nothing yet there are as many as the file says.
+    reports = [host("1_1", 0, 2.0)]
+    assert works_of(pipeline, nodes, unfinished, reports) == [100 * 2.0 / 4]
+    # Nobody has ever said anything.
+    assert works_of(pipeline, nodes, unfinished, []) == [0.0]
+    assert works_of(pipeline, nodes, {"read": 7}, reports) == []
 
 
 def elements(*hosts: str, stage: str = "") -> list[Element]:
