@@ -1,6 +1,8 @@
 """A pipeline that a Slurm of the tests runs: its file, its queues, and its elements."""
 
+import itertools
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,6 +122,13 @@ class Elements:
             aside.write_text(f"{takes} {docid}")
             aside.rename(directory / f"{docid}.ready")
             self._put[f"{docid}.txt"] = f"{takes} {docid}".upper().encode()
+
+    def work_for(self, seconds: float, *takes: float) -> None:
+        """Have all drivers be at work for so long: there are always documents that wait."""
+        ends_at, rounds = time.monotonic() + seconds, itertools.count()
+        while time.monotonic() < ends_at:
+            self.put(20, *takes, name=f"round{next(rounds)}-")
+            self.wait_for_results(len(self._put) - 40)
 
     def open_gate(self, gate: str = "gate") -> None:
         (self.root / gate).touch()

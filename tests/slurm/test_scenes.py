@@ -14,6 +14,7 @@ from queuedriver.format.records import LEASE
 from tests.slurm.elements import BY_THE_WORK, PATIENCE, Elements
 from tests.testbed.slurm.cluster import Cluster
 from tests.waiting import until
+from watchdogd.pipeline.model import MINUTE
 
 
 @pytest.fixture
@@ -218,12 +219,20 @@ def test_element_that_slurm_starts_again_while_the_first_goes_on_takes_no_docume
     yard.check_all_came_out_once()
 
 
-def test_controller_that_is_away_and_back_is_not_missed(cluster: Cluster, tmp_path: Path) -> None:
-    yard = Elements(cluster, tmp_path / "yard")
-    job = _amid_documents(yard)
+def test_controller_that_is_away_for_a_minute_and_back_is_not_missed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    yard = Elements(cluster, tmp_path / "yard", more=BY_THE_WORK)
+    yard.put(1, "gate")
+    yard.command("start", "--nodes", "2")
+    until(lambda: yard.told_to_run() == 2, "both are told to run", PATIENCE)
     with cluster.controller_down():
-        yard.open_gate()
-        yard.wait_for_results(100)
+        yard.work_for(MINUTE, 0.5)
+        until(lambda: "; since then: " in yard.command("status"), "it is said", PATIENCE)
+        # Of that age.
+        assert yard.told_to_run() == 2
+    # It is asked again, and nobody submits for want of an answer.
+    yard.open_gate()
     yard.wait_until_ended()
-    assert yard.ended_as(job) == {"COMPLETED": 2}
+    assert yard.ended_as() == {"COMPLETED": 2}
     yard.check_all_came_out_once()
