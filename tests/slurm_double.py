@@ -14,6 +14,7 @@ _SBATCH = """#!{python} -S
 import json, os, sys
 here = {here!r}
 text = sys.stdin.read()
+json.dump(dict(os.environ), open(here + "/environ", "w"))
 if os.path.exists(here + "/refuse"):
     sys.exit(open(here + "/refuse").read())
 if "--test-only" in sys.argv:

@@ -176,6 +176,17 @@ def test_after_a_stop_cron_starts_nothing_and_a_person_does(
     assert tasks(slurm) == ["1-2"]
 
 
+@pytest.mark.parametrize("words", [("stop",), ("scale", "2")])
+def test_where_nothing_was_ever_started_that_is_said(
+    words: tuple[str, ...], file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    called = call(capsys, words[0], file, *words[1:])
+    root = file.parent / "queues"
+    told = f"watchdogd: no directory {str(root)!r}; watchdogd slurm start makes it. "
+    assert (called.code, called.err) == (66, f"{told}Is it mounted here?\n")
+    assert not root.exists()
+
+
 def test_scale_takes_away_what_is_pending_and_too_much(
     file: Path, slurm: SlurmDouble, capsys: Capsys
 ) -> None:

@@ -57,6 +57,24 @@ def test_elements_come_with_the_work_and_leave_when_there_is_none(
     yard.check_all_came_out_once()
 
 
+def test_element_that_another_has_submitted_outlives_it_on_the_same_node(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "slurm", nodes=1, processors=8) as cluster:
+        yard = Elements(cluster, tmp_path / "yard", more=BY_THE_WORK)
+        yard.put(1, "gate-1", 0.5, 0.5)
+        yard.command("start")
+        until(yard.workers, "one comes for a document", PATIENCE)
+        yard.put(200, "gate-2", name="e")
+        yard.open_gate("gate-1")
+        until(lambda: yard.told_to_run() == 2, "it submits another one", PATIENCE)
+        first, second = cluster.slurm("squeue", "--noheader", "--format=%A", "--sort=i").split()
+        cluster.slurm("scancel", first)
+        until(lambda: cluster.states(int(first)) == ["CANCELLED"], "it is gone", PATIENCE)
+        yard.open_gate("gate-2")
+        yard.wait_until_ended()
+        assert yard.ended_as(int(second)) == {"COMPLETED": 1}
+        yard.check_all_came_out_once()
+
+
 def test_elements_that_are_told_to_stop_finish_what_they_have(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.errors import BadArgument
+from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.records import read_record
 from watchdogd import control
 from watchdogd.slurm.elements import Element
@@ -73,9 +73,17 @@ class Ledger:
     @staticmethod
     @contextmanager
     def open(root: str, *, create: bool = False) -> "Iterator[Ledger]":
-        """Open it; FileNotFoundError where there is none."""
+        """Open it; FileNotFoundError where there is none, and NotFound where it cannot be made, as
+        the root is not there."""
         path = os.path.join(root, control.CONTROL, control.SLURM)
-        with Directory.open(path, create=create, inside=2) as directory:
+        try:
+            directory = Directory.open(path, create=create, inside=2)
+        except FileNotFoundError:
+            if not create:
+                raise
+            words = "watchdogd slurm start makes it. Is it mounted here?"
+            raise NotFound(f"no directory {root!r}; {words}") from None
+        with directory:
             yield Ledger(directory)
 
     # Numbers that only one can make

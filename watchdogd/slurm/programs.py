@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from queuedriver.errors import ConfigError, Unreachable
 from queuedriver.format.units import format_duration, visible
+from watchdogd.children import LIFE
 
 # Seconds. Whoever waits at a terminal waits less.
 LIMIT = 30.0
@@ -44,8 +45,9 @@ def call(argv: Sequence[str], limit: float = LIMIT, given: str = "") -> bytes:
     environ = {
         name: value
         for name, value in os.environ.items()
-        # What a job is told of itself is not for the jobs that it submits.
-        if not name.startswith("SLURM_") or name in ("SLURM_CONF", "SLURM_CLUSTERS")
+        # What a job is told of itself is not for those that it submits, to which sbatch gives all
+        # else. By the mark of our watchdog's children they would be killed on its node at its end.
+        if not name.startswith(("SLURM_", LIFE)) or name in ("SLURM_CONF", "SLURM_CLUSTERS")
     }
     # All tasks of an array, however many they are.
     environ["SLURM_BITSTR_LEN"] = "0"

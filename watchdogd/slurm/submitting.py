@@ -159,7 +159,7 @@ def submit(pipeline: Pipeline, ledger: Ledger, request: Request, one: Submission
     # Until Slurm is asked again.
     facts = ledger.facts()
     element = Element(
-        name=f"{job}_[1-{one.elements}]",
+        name=f"{job}_[1-{one.elements}]" if one.elements > 1 else f"{job}_[1]",
         job=job,
         stage=one.stage,
         number=one.number,

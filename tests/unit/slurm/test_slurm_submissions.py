@@ -1,5 +1,6 @@
 """No need is served twice: whoever sees it, and wherever a submitter dies."""
 
+import json
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ import pytest
 from queuedriver.errors import Unreachable
 from queuedriver.operating.queue import Queue
 from tests.slurm_double import SlurmDouble, slurm
+from watchdogd.children import LIFE
 from watchdogd.pipeline.model import HOUR, Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.slurm import programs
@@ -113,6 +115,23 @@ def test_two_who_see_one_need_submit_it_once(
             serve(ledger, pipeline, facts)
     assert len(slurm.jobs) == 1
     assert needs(ledger, pipeline, asked_anew(ledger, pipeline)) == []
+
+
+def test_what_an_element_submits_is_not_taken_for_a_child_of_its_watchdog(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the watchdog gives its attendant, and sbatch gives to jobs: when the one ends, whatever
+    # has it on that node is killed.
+    monkeypatch.setenv(LIFE, "7.8/000000009")
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+    environ = json.loads(slurm.lines("environ")[-1])
+    assert (environ["HOME"], LIFE in environ, "SLURM_JOB_ID" in environ) == (
+        "/home/ann",
+        False,
+        False,
+    )
 
 
 def test_more_elements_than_an_array_may_have_are_several_submissions(
