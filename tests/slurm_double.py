@@ -30,7 +30,7 @@ with open(here + "/jobs.aside", "w") as aside:
     json.dump(jobs, aside)
 os.replace(here + "/jobs.aside", here + "/jobs.json")
 if os.path.exists(here + "/lose"):
-    sys.exit("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
+    sys.exit("sbatch: error: Batch job submission failed: " + open(here + "/lose").read())
 print(number)
 """
 _SQUEUE = """#!/bin/sh

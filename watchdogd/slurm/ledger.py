@@ -96,8 +96,8 @@ class Ledger:
         """Make a file whole, and tell whether it was us: of many one can."""
         aside = f".aside-{os.getpid()}-{os.urandom(4).hex()}"
         fd = self.directory.fd
-        self.directory.write_new(aside, data)
         try:
+            self.directory.write_new(aside, data)
             with suppress(FileExistsError):
                 os.link(aside, name, src_dir_fd=fd, dst_dir_fd=fd)
             # A network file system may have lost the reply to a link that was made.
@@ -114,8 +114,8 @@ class Ledger:
     def now(self) -> float:
         """Return what time it is on the file system's clock."""
         name = f".clock-{os.getpid()}-{os.urandom(4).hex()}"
-        self.directory.write_new(name, b"")
         try:
+            self.directory.write_new(name, b"")
             return self.made_at(name)
         finally:
             self.directory.remove(name)

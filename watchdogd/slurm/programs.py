@@ -21,7 +21,10 @@ _CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)")
 # A day, an hour, a minute, a second.
 _TAKES = (86400, 3600, 60, 1)
 # What programs say when nobody has answered, or when the answer was lost.
-_SILENT = ("timed out", "unable to contact", "communication", "connection", "connect failure")
+_SILENT = (
+    *("timed out", "unable to contact", "communication", "connection", "connect failure"),
+    *("missing socket", "zero bytes", "message receive", "message send"),
+)
 # Of these, when nobody was asked.
 _UNASKED = "connect failure"
 # The lowest number that no task may have; as a rule tasks go up to the other.
@@ -55,9 +58,11 @@ def call(argv: Sequence[str], limit: float = LIMIT, given: str = "") -> bytes:
         done = subprocess.run(
             argv, input=given.encode(), capture_output=True, timeout=limit, env=environ, check=False
         )
-    except FileNotFoundError:
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        why = "is not installed" if missing else f"cannot be run: {error.strerror}"
         words = "there is no Slurm here: sbatch, squeue, scancel and scontrol are needed"
-        raise Unreachable(f"{argv[0]} is not installed; {words}") from None
+        raise Unreachable(f"{argv[0]} {why}; {words}") from None
     except subprocess.TimeoutExpired:
         raise Silent(f"{argv[0]} has not answered in {format_duration(limit)}") from None
     if done.returncode:

@@ -1,5 +1,6 @@
 """No need is served twice: whoever sees it, and wherever a submitter dies."""
 
+import errno
 import json
 import os
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import Unreachable
 from queuedriver.operating.queue import Queue
 from tests.slurm_double import SlurmDouble, slurm
@@ -147,10 +149,21 @@ def test_more_elements_than_an_array_may_have_are_several_submissions(
 # A submitter that dies
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Socket timed out on send/recv operation",
+        # Of a controller that was killed meanwhile.
+        "Zero Bytes were transmitted or received",
+        "Unexpected missing socket error",
+        "Unable to contact slurm controller (receive failure)",
+        "Message receive failure",
+    ],
+)
 def test_a_submission_that_nobody_has_heard_of_is_looked_for_in_slurm(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+    said: str, ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
 ) -> None:
-    slurm.mark("lose")
+    slurm.mark("lose", said)
     facts = asked_anew(ledger, pipeline)
     with pytest.raises(programs.Silent):
         serve(ledger, pipeline, facts)
@@ -247,6 +260,36 @@ def test_what_slurm_refuses_was_not_submitted(
     slurm.unmark("refuse")
     assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
     assert ends(ledger)[1] == "job 100"
+
+
+def test_what_a_full_disk_cut_off_leaves_nothing_in_the_ledger(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(directory: Directory, name: str, data: bytes) -> None:
+        os.close(directory.open_new(name))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Directory, "write_new", cut_off)
+    with pytest.raises(OSError, match="No space"):
+        ledger.begin(Submission(number=1), "")
+    with pytest.raises(OSError, match="No space"):
+        ledger.now()
+    assert not [*ledger.directory.names()]
+
+
+def test_programs_that_cannot_be_run_are_named(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = asked_anew(ledger, pipeline)
+    (slurm.directory / "sbatch").chmod(0o644)
+    with monkeypatch.context() as patched:
+        # Else it would be looked for elsewhere.
+        patched.setenv("PATH", str(slurm.directory))
+        with pytest.raises(Unreachable, match="sbatch cannot be run: Permission denied; "):
+            serve(ledger, pipeline, facts)
+    # Nobody has to wait for what was never asked for.
+    (slurm.directory / "sbatch").chmod(0o755)
+    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
 
 
 # What is asked
