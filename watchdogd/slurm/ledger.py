@@ -73,17 +73,9 @@ class Ledger:
     @staticmethod
     @contextmanager
     def open(root: str, *, create: bool = False) -> "Iterator[Ledger]":
-        """Open it; FileNotFoundError where there is none, and NotFound where it cannot be made, as
-        the root is not there."""
+        """Open it; FileNotFoundError where there is none."""
         path = os.path.join(root, control.CONTROL, control.SLURM)
-        try:
-            directory = Directory.open(path, create=create, inside=2)
-        except FileNotFoundError:
-            if not create:
-                raise
-            words = "watchdogd slurm start makes it. Is it mounted here?"
-            raise NotFound(f"no directory {root!r}; {words}") from None
-        with directory:
+        with below(root, control.SLURM) if create else Directory.open(path, inside=2) as directory:
             yield Ledger(directory)
 
     # Numbers that only one can make
@@ -206,6 +198,17 @@ class Ledger:
             self.directory.mark(_STOP)
         else:
             self.directory.remove(_STOP)
+
+
+def below(root: str, place: str) -> Directory:
+    """Open a directory of ours below the root, made if it is not there; NotFound where the root is
+    not."""
+    path = os.path.join(root, control.CONTROL, place)
+    try:
+        return Directory.open(path, create=True, inside=2 + place.count("/"))
+    except FileNotFoundError:
+        words = "watchdogd slurm start makes it. Is it mounted here?"
+        raise NotFound(f"no directory {root!r}; {words}") from None
 
 
 def _nodes(stage: str) -> str:

@@ -27,7 +27,7 @@ from watchdogd.pipeline.model import HOUR, Drivers, Pipeline
 from watchdogd.report import HostReport
 from watchdogd.slurm import programs
 from watchdogd.slurm.elements import Element, is_element
-from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Ledger
+from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Ledger, below
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import wanted, works_of
 from watchdogd.slurm.script import LOGS, Submission, script
@@ -140,8 +140,7 @@ def submit(pipeline: Pipeline, ledger: Ledger, request: Request, one: Submission
     """Make one submission; return its job."""
     text = script(pipeline, request, one, key(pipeline), program())
     # It is Slurm that writes there.
-    logs = os.path.join(pipeline.root, control.CONTROL, LOGS)
-    Directory.open(logs, create=True, inside=3).close()
+    below(pipeline.root, LOGS).close()
     if not ledger.begin(one, text):
         raise UnderWay(_OTHERS)
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.errors import Unreachable
+from queuedriver.errors import NotFound, Unreachable
 from queuedriver.operating.queue import Queue
 from tests.slurm_double import SlurmDouble, slurm
 from watchdogd.children import LIFE
@@ -275,6 +275,17 @@ def test_what_a_full_disk_cut_off_leaves_nothing_in_the_ledger(
     with pytest.raises(OSError, match="No space"):
         ledger.now()
     assert not [*ledger.directory.names()]
+
+
+def test_a_root_that_is_moved_away_amid_a_submission_has_nothing_submitted(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+) -> None:
+    facts = asked_anew(ledger, pipeline)
+    os.rename(pipeline.root, f"{pipeline.root}-away")
+    with pytest.raises(NotFound, match="watchdogd slurm start makes it"):
+        serve(ledger, pipeline, facts)
+    assert (slurm.jobs, ledger.latest()) == ([], 0)
+    assert not os.path.exists(pipeline.root)
 
 
 def test_programs_that_cannot_be_run_are_named(
