@@ -65,7 +65,7 @@ def test_element_that_another_has_submitted_outlives_it_on_the_same_node(tmp_pat
         until(yard.workers, "one comes for a document", PATIENCE)
         yard.put(200, "gate-2", name="e")
         yard.open_gate("gate-1")
-        until(lambda: yard.told_to_run() == 2, "it submits another one", PATIENCE)
+        until(lambda: yard.elements() == ["RUNNING"] * 2, "it submits another one", PATIENCE)
         first, second = cluster.slurm("squeue", "--noheader", "--format=%A", "--sort=i").split()
         cluster.slurm("scancel", first)
         until(lambda: cluster.states(int(first)) == ["CANCELLED"], "it is gone", PATIENCE)

@@ -154,12 +154,12 @@ class Ledger:
         """Return how often Slurm has been asked."""
         return self._latest(r"asked-([0-9]{1,12})")
 
-    def may_ask(self) -> int:
-        """Return the number of a question that is ours to ask; 0 while somebody asks, or has asked
-        a moment ago."""
+    def may_ask(self, every: float) -> int:
+        """Return the number of a question that is ours to ask; 0 when somebody has asked within so
+        many seconds."""
         latest = self.asked()
         # A clock that was set back must not keep everybody from asking.
-        if latest and 0 <= self.now() - self.made_at(f"asked-{latest}") < ASK_EVERY:
+        if latest and 0 <= self.now() - self.made_at(f"asked-{latest}") < every:
             return 0
         if not self._make(f"asked-{latest + 1}", b""):
             return 0

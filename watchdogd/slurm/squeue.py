@@ -37,9 +37,11 @@ def seen(pipeline: Pipeline) -> Facts:
     below the root, what it said last."""
     try:
         with Ledger.open(pipeline.root) as ledger:
+            # Elements that run decide by the answers to what they ask: they come first.
+            runs = any(one.state == "running" for one in ledger.facts().elements)
             with suppress(OSError):
                 # Who may not write there asks nobody.
-                ask(ledger, pipeline, programs.SOON)
+                ask(ledger, pipeline, programs.SOON, ASK_EVERY * (2 if runs else 1))
             return ledger.facts()
     except OSError as error:
         if is_trouble(error):
@@ -48,9 +50,11 @@ def seen(pipeline: Pipeline) -> Facts:
         return Facts()
 
 
-def ask(ledger: Ledger, pipeline: Pipeline, limit: float = programs.LIMIT) -> bool:
-    """Ask Slurm, unless somebody has a moment ago; return whether it was us."""
-    number = ledger.may_ask()
+def ask(
+    ledger: Ledger, pipeline: Pipeline, limit: float = programs.LIMIT, every: float = ASK_EVERY
+) -> bool:
+    """Ask Slurm, unless somebody has within so many seconds; return whether it was us."""
+    number = ledger.may_ask(every)
     if not number:
         return False
     names = ",".join(dict.fromkeys(job_name(pipeline, one) for one in requests(pipeline)))

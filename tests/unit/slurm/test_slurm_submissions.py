@@ -318,6 +318,22 @@ def test_slurm_is_asked_once_in_ten_seconds_whoever_looks(
     assert len(slurm.lines("asked")) == 2
 
 
+def test_elements_that_run_are_first_to_ask_since_they_decide_by_the_answer(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+) -> None:
+    serve(ledger, pipeline, asked_anew(ledger, pipeline))
+    slurm.say([slurm.jobs[0] | {"job_state": "RUNNING"}])
+    latest = asked_anew(ledger, pipeline).question
+    for seconds, asked in ((ASK_EVERY + 1, False), (2 * ASK_EVERY + 1, True)):
+        age(ledger, seconds, f"asked-{latest}")
+        assert (seen(pipeline).question > latest) is asked
+    # While none runs nobody else asks.
+    slurm.say([])
+    latest = asked_anew(ledger, pipeline).question
+    age(ledger, ASK_EVERY + 1, f"asked-{latest}")
+    assert seen(pipeline).question > latest
+
+
 def test_while_slurm_does_not_answer_it_is_told_what_it_said_last_and_how_long_ago(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
 ) -> None:
