@@ -27,6 +27,7 @@ from watchdogd.slurm.squeue import ask
 from watchdogd.slurm.submitting import (
     UnderWay,
     bounds,
+    ended_at_once,
     look,
     number_of,
     submit_missing,
@@ -36,8 +37,6 @@ from watchdogd.slurm.submitting import (
 # From one look to the next, in seconds, spread so that those of many elements do not look together.
 _LOOK_EVERY = 3.0
 _MANY = 30
-# A submission whose elements have gone so soon, in seconds, is not followed by another at once.
-_SHORT = 60.0
 
 
 class Attendant:
@@ -53,7 +52,7 @@ class Attendant:
         self._idle = Idle()
         self._arrived = self._left = False
         # How many elements there are.
-        self._others = 0
+        self._count = 0
         self._said = ""
 
     def run(self) -> None:
@@ -65,7 +64,7 @@ class Attendant:
             except (OSError, QueueError) as error:
                 self._say(str(error))
             # A thousand of them look as often as thirty.
-            time.sleep(_LOOK_EVERY * max(1.0, self._others / _MANY) * random.uniform(0.8, 1.2))
+            time.sleep(_LOOK_EVERY * max(1.0, self._count / _MANY) * random.uniform(0.8, 1.2))
 
     def turn(self, ledger: Ledger) -> None:
         """Look once, and act."""
@@ -100,17 +99,14 @@ class Attendant:
 
     def _submit(self, ledger: Ledger, facts: Facts) -> None:
         """Submit what is missing, by what Slurm has said this moment."""
-        self._others = sum(one.count for one in facts.elements)
+        self._count = sum(one.count for one in facts.elements)
         if facts.error:
             self._say(facts.error)
             return
-        number, now = ledger.latest(), ledger.now()
-        gone = number not in {one.number for one in facts.elements}
-        if gone and now - ledger.made_at(f"{number}.end") < _SHORT:
-            return
-        with suppress(UnderWay):
-            submit_missing(self.pipeline, ledger, facts, self.own, self._say)
-        tidy(self.pipeline.root, {one.host for one in facts.elements}, now)
+        if not ended_at_once(ledger, facts):
+            with suppress(UnderWay):
+                submit_missing(self.pipeline, ledger, facts, self.own, self._say)
+        tidy(self.pipeline.root, {one.host for one in facts.elements}, ledger.now())
 
     # Fewer
 

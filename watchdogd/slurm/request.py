@@ -67,12 +67,8 @@ def _request(pipeline: Pipeline, name: str, slurm: Slurm, stages: list[Stage]) -
         cpus = min(cpus, room.cpus or cpus)
         if room.memory is not None:
             # Then it is what all drivers together may take, whatever they say.
-            memory = (
-                room.memory + _WATCHDOG_TAKES
-                if unbounded
-                else min(memory, room.memory + _WATCHDOG_TAKES)
-            )
-            unbounded = ()
+            most = room.memory + _WATCHDOG_TAKES
+            memory, unbounded = (most if unbounded else min(memory, most)), ()
     none = Drivers(0, 0)
     return Request(
         name=name,

@@ -35,6 +35,8 @@ from watchdogd.slurm.squeue import count, key, note
 
 # What elements have said is kept so long after they have ended.
 _WEEK = 7 * 24 * HOUR
+# A submission whose elements have gone so soon, in seconds, is not followed by another at once.
+_SHORT = 60.0
 _OTHERS = "somebody else submits at this moment; see watchdogd slurm status"
 
 
@@ -88,6 +90,14 @@ def missing(
         there = count(facts.elements, request)
         if number > there:
             yield request, number - there
+
+
+def ended_at_once(ledger: Ledger, facts: Facts) -> bool:
+    """Return whether a new submission has lost all its elements: others would not stay either."""
+    number = ledger.latest()
+    age = ledger.now() - ledger.made_at(f"{number}.end")
+    # A clock that was set back must not keep everybody from submitting.
+    return all(one.number != number for one in facts.elements) and 0 <= age < _SHORT
 
 
 # Acts

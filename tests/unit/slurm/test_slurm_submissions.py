@@ -21,7 +21,7 @@ from watchdogd.slurm import programs
 from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Facts, Ledger
 from watchdogd.slurm.script import Submission
 from watchdogd.slurm.squeue import age_words, ask, seen, waiting_words
-from watchdogd.slurm.submitting import UnderWay, missing, settle, submit_missing
+from watchdogd.slurm.submitting import UnderWay, ended_at_once, missing, settle, submit_missing
 
 __all__ = ["slurm"]
 TEXT = """
@@ -301,6 +301,23 @@ def test_programs_that_cannot_be_run_are_named(
     # Nobody has to wait for what was never asked for.
     (slurm.directory / "sbatch").chmod(0o755)
     assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+
+
+@pytest.mark.parametrize(
+    ("jobs", "seconds", "is_so"), [(0, 30, True), (1, 30, False), (0, 90, False), (0, -HOUR, False)]
+)
+def test_elements_that_end_at_once_are_followed_by_others_later(
+    jobs: int,
+    seconds: float,
+    is_so: bool,
+    ledger: Ledger,
+    pipeline: Pipeline,
+    slurm: SlurmDouble,
+) -> None:
+    serve(ledger, pipeline, asked_anew(ledger, pipeline))
+    slurm.say(slurm.jobs[:jobs])
+    age(ledger, seconds, "1.end")
+    assert ended_at_once(ledger, asked_anew(ledger, pipeline)) is is_so
 
 
 # What is asked
