@@ -111,7 +111,7 @@ def _onlooker(
     attendance = Attendance(pipeline.file, host, local, children)
 
     def look_on(watchdog: Supervisor, now: float) -> None:
-        attendance.tend(now)
+        attendance.start_missing(now)
         progress(watchdog, now)
 
     return look_on

@@ -24,8 +24,8 @@ class Attendance:
         self._child: Child | None = None
         self._start_at = 0.0
 
-    def tend(self, now: float) -> None:
-        """Start one if there is none."""
+    def start_missing(self, now: float) -> None:
+        """Start an attendant if there is none, and the last start was a while ago."""
         if now < self._start_at or (self._child is not None and self._child.exit is None):
             return
         self._start_at = now + _EVERY

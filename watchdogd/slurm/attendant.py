@@ -112,7 +112,7 @@ class Attendant:
 
     def _consider(self, ledger: Ledger, request: Request, report: HostReport | None) -> None:
         """Leave if there is nothing to do and enough others are there, or if too many are."""
-        slurm, idle_for = request.slurm, self._idle.see(report, time.monotonic())
+        slurm, idle_for = request.slurm, self._idle.note(report, time.monotonic())
         idle = slurm.idle is not None and idle_for >= slurm.idle
         limits = bounds(ledger, request)
         ours = [one for one in ledger.facts().elements if one.stage == request.name]

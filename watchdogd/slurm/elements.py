@@ -50,8 +50,8 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # What scancel is told. The number of an array would mean all of it, and so would that of its
     # last task, which is the same.
     job: str
-    # The number that Slurm gives each task besides.
-    own: str = ""
+    # What its watchdog is called, as its script does (script.py).
+    host: str = ""
     stage: str = ""
     # The number of its submission.
     number: int = 0
@@ -64,7 +64,6 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     starts_at: float = 0.0
     ends_at: float = 0.0
     node: str = ""
-    restarts: int = 0
 
     @property
     def count(self) -> int:
@@ -75,12 +74,6 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def jobs(self) -> list[str]:
         """Return what scancel is told, of each."""
         return [f"{self.job}_{task}" for task in self.tasks] or [self.job]
-
-    @property
-    def host(self) -> str:
-        """Return what its watchdog is called, as its script does."""
-        host = self.name if len(self.name) <= HOST_FITS else self.own
-        return f"{host}r{self.restarts}" if self.restarts else host
 
 
 def key_of(root: str) -> str:
@@ -124,10 +117,14 @@ def _elements(job: Mapping[str, Any], key: str) -> Iterator[Element]:
         name = target = f"{array}_{_number(task)}"
     else:
         name, target = f"{number}_0", str(number)
+    # Slurm gives each task a number of its own besides, which is shorter.
+    host = name if len(name) <= HOST_FITS else str(number)
+    if restarts := _number(job.get("restart_cnt")):
+        host += f"r{restarts}"
     yield Element(
         name=name,
         job=target,
-        own=str(number),
+        host=host,
         stage=found["stage"],
         number=int(found["number"] or 0),
         tasks=tasks_of(tasks),
@@ -136,7 +133,6 @@ def _elements(job: Mapping[str, Any], key: str) -> Iterator[Element]:
         starts_at=_number(job.get("start_time")),
         ends_at=_number(job.get("end_time")),
         node=str(job.get("nodes") or ""),
-        restarts=_number(job.get("restart_cnt")),
     )
 
 

@@ -67,8 +67,8 @@ class Idle:
         # How many documents were done by then.
         self._done = 0
 
-    def see(self, report: HostReport | None, now: float) -> float:
-        """Return for how many seconds there has been nothing to do."""
+    def note(self, report: HostReport | None, now: float) -> float:
+        """Note what a watchdog says; return for how many seconds there was nothing to do."""
         drivers = () if report is None else report.drivers
         done = sum(one.documents + one.failed for one in drivers)
         rests = report is not None and all(

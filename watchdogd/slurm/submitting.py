@@ -50,10 +50,10 @@ class UnderWay(QueueError):
 
 # Documents of each queue that are to be done and may be claimed; and what watchdogs have said of
 # how fast that is done: where some run, those alone.
-_Sight = tuple[dict[str, int], list[HostReport]]
+_Workload = tuple[dict[str, int], list[HostReport]]
 
 
-def look(pipeline: Pipeline) -> _Sight:
+def look(pipeline: Pipeline) -> _Workload:
     """Look at all queues, and read what the watchdogs of all hosts have said."""
     found = {}
     for name in pipeline.inputs:
@@ -71,9 +71,9 @@ def bounds(ledger: Ledger, request: Request) -> Drivers:
     return request.slurm.nodes if number is None else Drivers(number, number)
 
 
-def number_of(pipeline: Pipeline, ledger: Ledger, request: Request, sight: _Sight) -> int:
+def number_of(pipeline: Pipeline, ledger: Ledger, request: Request, workload: _Workload) -> int:
     """Return how many elements of a group there are to be, by the work that waits."""
-    works = works_of(pipeline, request, *sight)
+    works = works_of(pipeline, request, *workload)
     return wanted(works, bounds(ledger, request), request.slurm.target)
 
 
@@ -82,11 +82,11 @@ def missing(
 ) -> Iterator[tuple[Request, int]]:
     """Yield how many elements of each group are missing: up to how many were `asked` for of some;
     of none: by the work that waits."""
-    sight = ({}, []) if asked else look(pipeline)
+    workload = ({}, []) if asked else look(pipeline)
     for request in requests(pipeline):
         number = asked.get(request.name) or 0
         if not asked:
-            number = number_of(pipeline, ledger, request, sight)
+            number = number_of(pipeline, ledger, request, workload)
         there = count(facts.elements, request)
         if number > there:
             yield request, number - there

@@ -40,8 +40,6 @@ def test_of_all_jobs_those_of_the_pipeline_are_told() -> None:
         ("4_[2-3]", "", 1, "pending", 2, "Resources"),
     ]
     assert [el.job for el in found] == ["1_1", "1_2", "1_3", "4_1", "5", "4"]
-    # The last of an array has the number of the array, by which scancel would mean all of it.
-    assert found[2].own == "1"
     assert found[0].node == "n1"
     assert found[0].ends_at - found[0].starts_at == 600
     assert found[4].starts_at > found[0].starts_at

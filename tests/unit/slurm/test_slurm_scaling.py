@@ -79,10 +79,10 @@ def test_work_is_what_waits_for_a_stage_and_upstream_at_the_pace_of_all_hosts() 
     assert works_of(pipeline, nodes, {"read": 7}, reports) == []
 
 
-def elements(*hosts: str, stage: str = "") -> list[Element]:
+def elements(*hosts: str) -> list[Element]:
     """Return elements that run, each begun a second after the one before."""
     return [
-        Element(name=host, job=host, stage=stage, state="running", starts_at=float(at))
+        Element(name=host, job=host, host=host, state="running", starts_at=float(at))
         for at, host in enumerate(hosts)
     ]
 
@@ -101,7 +101,7 @@ def test_of_those_that_run_the_first_leave_until_enough_are_left(
 
 
 def test_an_element_that_slurm_does_not_know_to_run_does_not_leave() -> None:
-    pending = Element(name="5_1", job="5_1", state="pending")
+    pending = Element(name="5_1", job="5_1", host="5_1", state="pending")
     assert not may_leave([pending, *elements("a")], "5_1", 0)
 
 
@@ -118,12 +118,12 @@ def report(*drivers: tuple[str, str, int]) -> HostReport:
 
 def test_an_element_is_idle_for_as_long_as_no_driver_has_had_anything_to_do() -> None:
     idle = Idle()
-    assert idle.see(report(("busy", "d", 0), ("ready", "", 0)), 10.0) == 0.0
-    assert idle.see(report(("ready", "", 1), ("ready", "", 0)), 20.0) == 0.0
-    assert idle.see(report(("ready", "", 1), ("ready", "", 0)), 50.0) == 30.0
+    assert idle.note(report(("busy", "d", 0), ("ready", "", 0)), 10.0) == 0.0
+    assert idle.note(report(("ready", "", 1), ("ready", "", 0)), 20.0) == 0.0
+    assert idle.note(report(("ready", "", 1), ("ready", "", 0)), 50.0) == 30.0
     # A short document between two looks.
-    assert idle.see(report(("ready", "", 2), ("ready", "", 0)), 60.0) == 0.0
-    assert idle.see(report(("ready", "", 2), ("stopped", "", 0)), 65.0) == 5.0
+    assert idle.note(report(("ready", "", 2), ("ready", "", 0)), 60.0) == 0.0
+    assert idle.note(report(("ready", "", 2), ("stopped", "", 0)), 65.0) == 5.0
     # What starts, or is full behind, waits for something.
-    assert idle.see(report(("starting", "", 2), ("blocked", "", 0)), 70.0) == 0.0
-    assert idle.see(None, 90.0) == 0.0
+    assert idle.note(report(("starting", "", 2), ("blocked", "", 0)), 70.0) == 0.0
+    assert idle.note(None, 90.0) == 0.0
