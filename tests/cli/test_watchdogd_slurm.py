@@ -196,6 +196,11 @@ def test_scale_takes_away_what_is_pending_and_too_much(
     assert slurm.lines("cancelled") == ["--state=PENDING 100_3 100_4 100_5"]
     assert "no elements are for stage 'values'" in call(capsys, "scale", file, "values=2").err
     assert call(capsys, "scale", file, "two").code == 2
+    called = call(capsys, "scale", file)
+    assert (called.code, called.err) == (
+        2,
+        "watchdogd: how many? right would be 4, auto or ocr=2\n",
+    )
 
 
 @pytest.mark.parametrize("words", [("status",), ("start", "--nodes", "1")])

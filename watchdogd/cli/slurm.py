@@ -214,6 +214,8 @@ def scale(
     Those that are missing are submitted, those that are too many leave after the documents at hand.
     """
     file, said = _split(words, pipeline)
+    if not said:
+        raise BadArgument("how many? right would be 4, auto or ocr=2")
     found = _read(file)
     with Ledger.open(found.root, create=True) as ledger:
         for name, number in _numbers(found, said).items():
