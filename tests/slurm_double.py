@@ -25,7 +25,8 @@ jobs = json.load(open(here + "/jobs.json"))
 number = len(jobs) + 100
 jobs.append({{"job_id": number, "array_job_id": number, "array_task_id": None,
     "array_task_string": said["array"], "job_state": "PENDING", "state_reason": "Priority",
-    "comment": said["comment"], "start_time": 0, "end_time": 0, "nodes": "", "restart_cnt": 0}})
+    "name": said["job-name"], "comment": said["comment"], "start_time": 0, "end_time": 0,
+    "nodes": "", "restart_cnt": 0}})
 with open(here + "/jobs.aside", "w") as aside:
     json.dump(jobs, aside)
 os.replace(here + "/jobs.aside", here + "/jobs.json")
@@ -34,7 +35,7 @@ if os.path.exists(here + "/lose"):
 print(number)
 """
 _SQUEUE = """#!/bin/sh
-echo x >> {here}/asked
+echo "$@" >> {here}/asked
 if [ -e {here}/silent ]; then
     echo "slurm_load_jobs error: Unable to contact slurm controller" >&2
     exit 1

@@ -50,6 +50,8 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # What scancel is told. The number of an array would mean all of it, and so would that of its
     # last task, which is the same.
     job: str
+    # What squeue calls all of its submission.
+    job_name: str = ""
     # What its watchdog is called, as its script does (script.py).
     host: str = ""
     stage: str = ""
@@ -124,6 +126,7 @@ def _elements(job: Mapping[str, Any], key: str) -> Iterator[Element]:
     yield Element(
         name=name,
         job=target,
+        job_name=str(job.get("name") or ""),
         host=host,
         stage=found["stage"],
         number=int(found["number"] or 0),

@@ -57,10 +57,13 @@ def ask(
     number = ledger.may_ask(every)
     if not number:
         return False
-    names = ",".join(dict.fromkeys(job_name(pipeline, one) for one in requests(pipeline)))
+    # Those that are there may be called as the pipeline was before it was renamed.
+    names = {one.job_name for one in ledger.facts().elements}
+    names |= {job_name(pipeline, one) for one in requests(pipeline)}
     try:
-        # Of this name are those that are told since 23.02, and before all there are.
-        told = programs.call(("squeue", "--json", f"--name={names}"), limit)
+        # Of these names are those that are told since 23.02, and before all there are.
+        called = ",".join(sorted(filter(None, names)))
+        told = programs.call(("squeue", "--json", f"--name={called}"), limit)
         elements = tuple(read_elements(told, key(pipeline)))
         facts = Facts(question=number, at=time.time(), elements=elements)
     except (QueueError, ValueError) as error:

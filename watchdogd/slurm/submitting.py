@@ -30,7 +30,7 @@ from watchdogd.slurm.elements import Element, is_element
 from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Ledger, below
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import wanted, works_of
-from watchdogd.slurm.script import LOGS, Submission, script
+from watchdogd.slurm.script import LOGS, Submission, job_name, script
 from watchdogd.slurm.squeue import count, key, note
 
 # What elements have said is kept so long after they have ended.
@@ -170,6 +170,7 @@ def submit(pipeline: Pipeline, ledger: Ledger, request: Request, one: Submission
     element = Element(
         name=f"{job}_[1-{one.elements}]" if one.elements > 1 else f"{job}_[1]",
         job=job,
+        job_name=job_name(pipeline, request),
         stage=one.stage,
         number=one.number,
         tasks=tuple(range(1, one.elements + 1)),

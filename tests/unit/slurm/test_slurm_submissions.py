@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import NotFound, Unreachable
@@ -349,6 +350,16 @@ def test_elements_that_run_are_first_to_ask_since_they_decide_by_the_answer(
     latest = asked_anew(ledger, pipeline).question
     age(ledger, ASK_EVERY + 1, f"asked-{latest}")
     assert seen(pipeline).question > latest
+
+
+def test_elements_of_a_pipeline_that_was_renamed_are_asked_for_as_they_are_called(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+) -> None:
+    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+    renamed = replace(pipeline, name="serif")
+    for _ in range(2):
+        assert needs(ledger, renamed, asked_anew(ledger, renamed)) == []
+    assert slurm.lines("asked") == ["--json --name=p", *["--json --name=p,serif"] * 2]
 
 
 def test_while_slurm_does_not_answer_it_is_told_what_it_said_last_and_how_long_ago(
