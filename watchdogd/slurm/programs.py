@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Sequence
 
+from queuedriver.disk.processes import MARKER
 from queuedriver.errors import ConfigError, Unreachable
 from queuedriver.format.units import format_duration, visible
 from watchdogd.children import LIFE
@@ -30,6 +31,8 @@ _UNASKED = "connect failure"
 # The lowest number that no task may have; as a rule tasks go up to the other.
 _LARGEST = re.compile(rb"MaxArraySize\s*=\s*([0-9]+)")
 _USUAL_ARRAY = 1000
+# Which cluster is meant.
+_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
 # Of what they say, characters.
 _MOST_SAID = 300
 
@@ -49,8 +52,9 @@ def call(argv: Sequence[str], limit: float = LIMIT, given: str = "") -> bytes:
         name: value
         for name, value in os.environ.items()
         # What a job is told of itself is not for those that it submits, to which sbatch gives all
-        # else. By the mark of our watchdog's children they would be killed on its node at its end.
-        if not name.startswith(("SLURM_", LIFE)) or name in ("SLURM_CONF", "SLURM_CLUSTERS")
+        # else. By the marks of what a watchdog and a driver have started they would be killed on
+        # that node when it ends.
+        if not name.startswith(("SLURM_", LIFE, MARKER)) or name in _KEPT
     }
     # All tasks of an array, however many they are.
     environ["SLURM_BITSTR_LEN"] = "0"

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.processes import MARKER
 from queuedriver.errors import NotFound, Unreachable
 from queuedriver.operating.queue import Queue
 from tests.slurm_double import SlurmDouble, slurm
@@ -120,21 +121,21 @@ def test_two_who_see_one_need_submit_it_once(
     assert needs(ledger, pipeline, asked_anew(ledger, pipeline)) == []
 
 
+@pytest.mark.parametrize("mark", [LIFE, MARKER, "SLURM_JOB_ID"])
 def test_what_an_element_submits_is_not_taken_for_a_child_of_its_watchdog(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
+    mark: str,
+    ledger: Ledger,
+    pipeline: Pipeline,
+    slurm: SlurmDouble,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # What the watchdog gives its attendant, and sbatch gives to jobs: when the one ends, whatever
-    # has it on that node is killed.
-    monkeypatch.setenv(LIFE, "7.8/000000009")
-    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    # What a watchdog gives its attendant, and a driver its programs, and sbatch gives to jobs: when
+    # the one ends, whatever has it on that node is killed.
+    monkeypatch.setenv(mark, "7.8/000000009")
     monkeypatch.setenv("HOME", "/home/ann")
     assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
     environ = json.loads(slurm.lines("environ")[-1])
-    assert (environ["HOME"], LIFE in environ, "SLURM_JOB_ID" in environ) == (
-        "/home/ann",
-        False,
-        False,
-    )
+    assert (environ["HOME"], environ.get(mark)) == ("/home/ann", None)
 
 
 def test_more_elements_than_an_array_may_have_are_several_submissions(
