@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
-from queuedriver import loading
+from queuedriver import interpreter
 from queuedriver.cli import words
 from queuedriver.errors import BUG, ConfigError, NotFound, QueueError, exit_code_of, leads_nowhere
 from queuedriver.format.units import format_count, visible
@@ -54,12 +54,14 @@ class Program(NamedTuple):
     # Another program, and which of its commands people look for here.
     other: str = ""
     elsewhere: frozenset[str] = frozenset()
+    # No code of users runs in it, which might rely on objects being destroyed at its end.
+    ends_at_once: bool = False
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run one command and exit with its code."""
         global ends_process  # noqa: PLW0603 - a fact about the process
         ends_process = True
-        loading.begin()
+        interpreter.begin_loading()
         _open_closed()
         if isinstance(sys.stdout, io.TextIOWrapper):
             # What its encoding lacks is shown as an escape.
@@ -72,7 +74,12 @@ class Program(NamedTuple):
             if isinstance(error, OSError):
                 code = _ended_by(error)
             _forget_output()
-        sys.exit(code)
+        if not self.ends_at_once:
+            sys.exit(code)
+        # As the interpreter would: threads that are no daemons are waited for.
+        if (threading := sys.modules.get("threading")) is not None:
+            threading._shutdown()
+        interpreter.leave(code)
 
     def run(self, args: list[str]) -> int:
         """Run one command; its exit code."""
@@ -109,7 +116,7 @@ class Program(NamedTuple):
     def function(self, command: Command) -> Callable[..., Any]:
         """Return the function of a command, its module imported."""
         if not command.begins_first:
-            loading.import_msgspec()
+            interpreter.import_msgspec()
         module = importlib.import_module(f"{self.package}.{command.module}")
         found: Callable[..., Any] = getattr(module, command.function)
         return found
@@ -123,13 +130,13 @@ class Program(NamedTuple):
         command, said = self.find(args)
         if command is not None and command.function and not self.completing:
             function = self.function(command)
-            loading.end()
+            interpreter.end_loading()
             values = words.read(words.rows_of(function), said)
             if values is not None:
                 return function(**values) or 0
         from queuedriver.cli.help import answer
 
-        loading.end()
+        interpreter.end_loading()
         return answer(self, args)
 
 

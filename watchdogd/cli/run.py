@@ -6,7 +6,7 @@ Its helper is begun before anything else, and loads while the rest of this proce
 import resource
 from contextlib import suppress
 
-from queuedriver import loading
+from queuedriver import interpreter
 from queuedriver.cli.words import flag, option
 from watchdogd.children import Children
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
@@ -57,7 +57,7 @@ def run(
         # Nothing is lost with one that cannot be started now.
         begun = begin(children)
     try:
-        loading.import_msgspec()
+        interpreter.import_msgspec()
         from watchdogd.cli.watch import watch
 
         file = either(pipeline, option)

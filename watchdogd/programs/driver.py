@@ -16,11 +16,11 @@ if __name__ == "__main__":
     # What the watchdog sends before the driver listens is a wish to leave at once.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-from queuedriver import loading
+from queuedriver import interpreter
 
 if __name__ == "__main__":
-    loading.begin()
-    loading.import_msgspec()
+    interpreter.begin_loading()
+    interpreter.import_msgspec()
 
 import contextlib
 import os
@@ -46,7 +46,7 @@ _ROTATE_EVERY = 2.0
 
 def main() -> None:
     """Be the process that the watchdog starts for one driver."""
-    loading.end()
+    interpreter.end_loading()
     sys.exit(live(decode(sys.stdin.buffer.read())))
 
 
@@ -79,7 +79,7 @@ def live(order: Order, processor: Processor | None = None) -> int:
 
 
 def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
-    loading.enter(order.directory)
+    interpreter.enter(order.directory)
     stage, options = order.stage, order.options
     if stage.kind == "broker":
         # Most stages have none, and load nothing of a network.

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import msgspec
 
-from queuedriver import loading
+from queuedriver import interpreter
 from queuedriver.errors import ConfigError, QueueError
 from queuedriver.processors.call import load
 from watchdogd.linux import die_with_parent, set_name
@@ -52,7 +52,7 @@ def main() -> NoReturn:
     import watchdogd.programs.driver  # noqa: F401
 
     del sys.argv[1:]
-    loading.enter(directory)
+    interpreter.enter(directory)
     outcome = _try("call", call, arguments=1)
     if not outcome.problem and preload:
         outcome = _try("preload", preload, arguments=0)

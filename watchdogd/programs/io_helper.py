@@ -10,11 +10,11 @@ socket hangs up a signal says so, and the process ends wherever it is, for each 
 protocol may be cut short by the death of whoever takes it.
 """
 
-from queuedriver import loading
+from queuedriver import interpreter
 
 if __name__ == "__main__":
-    loading.begin()
-    loading.import_msgspec()
+    interpreter.begin_loading()
+    interpreter.import_msgspec()
 
 import contextlib
 import fcntl
@@ -308,7 +308,7 @@ def _words(error: OSError | QueueError) -> str:
 
 def main() -> None:
     """Do what a watchdog asks for, until it ends."""
-    loading.end()
+    interpreter.end_loading()
     watchdog = Connection(_SOCKET)
     brief = decode(watchdog.hear_first(), Brief)
     if brief.parent:

@@ -21,10 +21,10 @@ if __name__ == "__main__":
     # One that hangs while it loads, be it in our own imports, can be asked where.
     faulthandler.register(signal.SIGUSR2)
 
-from queuedriver import loading
+from queuedriver import interpreter
 
 if __name__ == "__main__":
-    loading.import_msgspec()
+    interpreter.import_msgspec()
 
 import atexit
 import contextlib
@@ -87,7 +87,8 @@ def main(live: Live | None = None) -> NoReturn:
     except BaseException:  # noqa: BLE001 - the top of a process, and none may go on as another's
         traceback.print_exc()
     finally:
-        _end(code)
+        # What the objects of a fork would clean up may be its template's.
+        interpreter.leave(code)
 
 
 def _driver() -> Live:
@@ -156,7 +157,7 @@ def _say(control: socket.socket, answer: Answer) -> None:
 def _prepare(told: Load) -> Forked:
     """Load all that drivers have in common."""
     linux.drop_huge_pages(os.environ)
-    loading.enter(told.directory)
+    interpreter.enter(told.directory)
     loaded = load(told.call, said="call")
     named = [told.call if ":" in told.call else loaded.function.__module__]
     if told.function:
@@ -262,7 +263,7 @@ def _fork_driver(control: socket.socket, asked: Fork, watchdog: int) -> bool:
 
 def _fork_away() -> int:
     """Fork twice; return in the grandchild its parent, which is about to end, and 0 here."""
-    _flush()
+    interpreter.flush()
     with warnings.catch_warnings():
         # Threads of native code have been told of, in more words.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -313,23 +314,6 @@ def _become_driver(control: socket.socket, asked: Fork, watchdog: int, middle: i
     except ConnectionError:
         raise SystemExit("nobody waits for this driver any more") from None
     control.close()
-
-
-def _end(code: int) -> NoReturn:
-    """End this process as the interpreter does, but destroy no objects: that takes long with
-    gigabytes of them, and what they clean up may be the template's."""
-    try:
-        atexit._run_exitfuncs()
-        _flush()
-    finally:
-        os._exit(code)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        # Closed, or None, or a disk that is full.
-        with contextlib.suppress(AttributeError, OSError, ValueError):
-            stream.flush()
 
 
 if __name__ == "__main__":
