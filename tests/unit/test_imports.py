@@ -65,7 +65,7 @@ def test_what_is_for_slurm_is_loaded_for_a_file_that_speaks_of_it() -> None:
 
 WATCHDOG = "from watchdogd.cli import PROGRAM, COMMANDS\nPROGRAM.function(COMMANDS[{!r}])"
 QUEUE = "from queuedriver.cli import PROGRAM, COMMANDS\nPROGRAM.function(COMMANDS[{!r}])"
-PROGRAM = "from queuedriver import interpreter\ninterpreter.import_msgspec()\nimport watchdogd.programs.{}"
+PROGRAM = "from queuedriver.interpreter import *; import_msgspec()\nimport watchdogd.programs.{}"
 
 
 @pytest.mark.parametrize(
