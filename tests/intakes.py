@@ -12,10 +12,9 @@ from queuedriver.claims.liveness import CRASHED, Observer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
 from queuedriver.format.records import Registration
-from queuedriver.intake.examining import Examiner
 from queuedriver.intake.home import INSIDE, PRIVATE, Home
-from queuedriver.intake.intake import journal_of, put_together
-from queuedriver.intake.options import IntakeOptions
+from queuedriver.intake.intake import put_together
+from queuedriver.intake.options import IntakeOptions, Told
 from queuedriver.intake.watcher import Watcher
 
 SETTLE = 10.0
@@ -53,8 +52,8 @@ class Site:
         self, id: str = "one", salt: str = "0001", *, leases: bool = True, **given: Any
     ) -> Watcher:
         """An intake that has registered."""
-        told = {"settle": SETTLE, "min_free": 0, "durable": False, **given}
-        options = IntakeOptions(**told).check()
+        wanted = {"settle": SETTLE, "min_free": 0, "durable": False, **given}
+        options = IntakeOptions(**wanted).check()
         folder, queue = (self._opened(path) for path in (self.folder, self.queue))
         where, name = (queue, INSIDE) if options.leaves else (folder, PRIVATE)
         directory = self._keep(where.subdirectory(name, create=True))
@@ -70,10 +69,8 @@ class Site:
             beat_at=0.0,
         )
         intakes.write_aside(f"{id}.json", msgspec.json.encode(said))
-        examiner = Examiner(options, leases=leases, local=True)
-        journal = journal_of(queue, home)
-        self._at_end.callback(journal.close)
-        return put_together(folder, queue, home, examiner, journal, self._at_end)
+        told = Told(queue=queue.path, options=options, leases=leases, local=True)
+        return put_together(folder, queue, home, told, self._at_end)
 
     def dies(self, id: str = "one", *, leaves: bool = False) -> None:
         """Let an intake have crashed."""

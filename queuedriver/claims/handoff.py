@@ -226,7 +226,8 @@ def set_aside(queue: "InputQueue", outputs: Outputs) -> None:
     wrongly, that it did not happen. Then whoever publishes looks among the orphans.
     """
     for one in outputs.written:
-        move_aside(queue.targets[one.queue].directory, one.writing)
+        output = queue.targets[one.queue].directory
+        move_aside(output, output, one.writing)
     outputs.clear()
 
 
@@ -254,9 +255,7 @@ def _publish(queue: "InputQueue", claim: Claim, one: Written, *, ours: bool) -> 
     """Make one output visible; return the name it got."""
     directory, token = queue.targets[one.queue].directory, claim.token
     replace = queue.settings.existing == "replace"
-    final = move(directory, one.writing, directory, one.final, token, replace)
-    if final is None:
-        final = _publish_orphan(directory, token, one, replace)
+    final = make_visible(directory, directory, one.writing, one.final, token, replace=replace)
     if final is None and ours and queue.directory.present(claim.name):
         # Nobody else has published it who would not finish it, too, so it is not where we wrote it;
         # unless somebody else's kernel has renamed it for us, and the reply was lost.
@@ -273,12 +272,23 @@ def _publish(queue: "InputQueue", claim: Claim, one: Written, *, ours: bool) -> 
     return final or one.final
 
 
-def _publish_orphan(directory: Directory, token: str, one: Written, replace: bool) -> str | None:
-    """Publish an output that a sweeper moved aside, who could not see its claim. None: it is not
-    there."""
-    with suppress(FileNotFoundError), directory.subdirectory(ORPHANS_INSIDE) as orphans:
-        return move(orphans, one.writing, directory, one.final, token, replace)
-    return None
+def make_visible(
+    output: Directory,
+    source: Directory,
+    name: str,
+    final: str,
+    token: str,
+    *,
+    replace: bool = False,
+) -> str | None:
+    """Rename what was written to where it is an item of an output queue, be it from among the
+    orphans, by a sweeper who could not see its claim; return its name there. None: it is not there.
+    """
+    found = move(source, name, output, final, token, replace)
+    if found is None:
+        with suppress(FileNotFoundError), output.subdirectory(ORPHANS_INSIDE) as orphans:
+            found = move(orphans, name, output, final, token, replace)
+    return found
 
 
 def finish(queue: "InputQueue", claim: Claim, inode: int = 0) -> None:
@@ -390,11 +400,11 @@ def rename_back(queue: "InputQueue", claim: Claim, attempt: int, due: int = 0) -
     return final[: len(final) - len(name) + len(docid)]
 
 
-def move_aside(output: Directory, name: str) -> None:
-    """Move a file to the orphans of an output queue."""
+def move_aside(output: Directory, source: Directory, name: str) -> None:
+    """Move what was written to the orphans of an output queue."""
     # Somebody else swept, or its driver published after all; or it is another user's.
     with (
         suppress(FileNotFoundError, FileExistsError, PermissionError),
         output.subdirectory(ORPHANS_INSIDE, create=True) as orphans,
     ):
-        output.rename_new(name, name, orphans)
+        source.rename_new(name, name, orphans)

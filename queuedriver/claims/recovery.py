@@ -295,7 +295,7 @@ class Recoverer:
                 item = names.parse(name)
                 if item is None or item.token in held or life(item.token) not in lives:
                     continue
-                move_aside(target.directory, name)
+                move_aside(target.directory, target.directory, name)
                 kept.add(life(item.token))
         return kept
 

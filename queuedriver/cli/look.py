@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 from queuedriver.cli import say, showing
 from queuedriver.cli.arguments import AS_JSON, QUEUE, warn_of_trip
@@ -105,12 +105,8 @@ def _of_folder(folder: str, path: str) -> str:
     # Late: few ask for that.
     from queuedriver.intake import explaining
 
-    with explained(folder), closing(Directory.open(folder)) as opened:
-        home = explaining.home_of(opened)
-        if home is None:
-            return ""
-        with closing(home):
-            return explaining.why(opened, home, path)
+    with explained(folder), Directory.open(folder) as opened:
+        return explaining.why(opened, path)
 
 
 @contextmanager

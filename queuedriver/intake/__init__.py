@@ -11,8 +11,6 @@ contents     whether a file is whole
 duplicates   which content entered before
 handover     from a folder that may be written: each step is one rename
 ledger       from a folder that stays as it is
-into         the queue that is taken into
-telling      how many files wait, and for what
 explaining   why a file waits, for whoever asks
 home         the intakes of a folder, and who of them lives
 """

@@ -5,8 +5,9 @@ import os
 import subprocess
 from collections.abc import Callable
 
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import LATER
-from queuedriver.intake.rules import Refused, Waits
+from queuedriver.intake.rules import WAITING_MARKER, Refused, Verdict, Waits
 from queuedriver.processors.program import split_command
 
 # Bytes from the end of a file in which its format has its end: what is appended to a PDF, and the
@@ -15,6 +16,8 @@ _PDF_END = 2048
 _ZIP_END = 65557
 # How long a command may take to say whether a file is whole, in seconds.
 _PATIENCE = 60.0
+# A list of sums of more than this is none; in bytes.
+_LONGEST_SUMS = 64 << 20
 # What of the words of a command is kept, in characters.
 _SAID = 200
 
@@ -38,7 +41,7 @@ _WHOLE: dict[str, Callable[[bytes, bytes], bool]] = {
 }
 
 
-def of_end(fd: int, path: str, complete: str) -> Waits | Refused | None:
+def of_end(fd: int, path: str, complete: str) -> Verdict:
     """Return what the content of a file says against it; None when it is whole."""
     is_whole = _WHOLE.get(complete)
     if is_whole is None:
@@ -48,7 +51,7 @@ def of_end(fd: int, path: str, complete: str) -> Waits | Refused | None:
     return None if is_whole(os.pread(fd, 8, 0), tail) else Waits(f"{complete} has no end")
 
 
-def _ask(words: str, path: str) -> Waits | Refused | None:
+def _ask(words: str, path: str) -> Verdict:
     """Ask a command: 0 is yes, 75 not yet, and everything else no."""
     try:
         answer = subprocess.run(
@@ -67,15 +70,16 @@ def _ask(words: str, path: str) -> Waits | Refused | None:
     return Waits(why) if answer.returncode == LATER else Refused(why)
 
 
-def of_sums(fd: int, name: str, manifest: str, sums: bytes | None) -> Waits | None:
-    """Return how a file differs from what its manifest says; None when it does not. `sums` is what
-    is in the manifest, or None while there is none."""
-    if sums is None:
-        return Waits(f"waits for {manifest}", for_marker=True)
-    lines = (line.split(maxsplit=1) for line in sums.decode(errors="replace").splitlines())
+def of_sums(directory: Directory, name: str, fd: int, manifest: str) -> Waits | None:
+    """Return how a file differs from what the manifest beside it says; None when it does not."""
+    try:
+        sums = directory.read(manifest, _LONGEST_SUMS).decode(errors="replace")
+    except FileNotFoundError:
+        return Waits(f"waits for {manifest}", state=WAITING_MARKER)
+    lines = (line.split(maxsplit=1) for line in sums.splitlines())
     listed = {parts[-1].lstrip("*"): parts[0].lower() for parts in lines if len(parts) == 2}
     if (wanted := listed.get(name)) is None:
-        return Waits(f"waits to be listed in {manifest}", for_marker=True)
+        return Waits(f"waits to be listed in {manifest}", state=WAITING_MARKER)
     return None if digest(fd) == wanted else Waits(f"is not what {manifest} says")
 
 

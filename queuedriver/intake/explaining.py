@@ -10,18 +10,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.runtime import runtime_directory
-from queuedriver.errors import NotFound, QueueError
+from queuedriver.errors import NotFound
 from queuedriver.format import names
 from queuedriver.format.records import read_record
-from queuedriver.intake.examining import Examiner
-from queuedriver.intake.folder import facts_of
-from queuedriver.intake.home import INSIDE, PRIVATE, Told, living, name_of, told_of
+from queuedriver.intake.examining import NOT_REGULAR, examine
+from queuedriver.intake.home import living, told_of
 from queuedriver.intake.ledger import LEDGER, Entry, key_of
-from queuedriver.intake.options import fill
-from queuedriver.intake.rules import SOMEBODY, Facts, Past, Taken, Verdict, Waits, of_name
+from queuedriver.intake.options import Told, fill
+from queuedriver.intake.rules import SOMEBODY, Past, Refused, facts_of, of_name
 
-_LONGEST_PATH = 4096
 _NOTHING = "nothing speaks against it"
 # What an entry of the ledger says, by its event.
 _ENTRIES = {
@@ -33,37 +30,20 @@ _ENTRIES = {
 _FOR_WRITING = os.O_WRONLY | os.O_RDWR
 
 
-def note_where(folder: Directory, queue: Directory) -> None:
-    """Note on this host where the intakes of a folder keep what is theirs, which is to stay as it
-    is. Without it only `why` knows less."""
-    with suppress(OSError, QueueError), Directory.open(runtime_directory()) as here:
-        here.write_aside(name_of(folder), queue.path.encode())
-
-
-def home_of(folder: Directory) -> Directory | None:
-    """Open where the intakes of a folder keep what is theirs; None where nobody knows of any."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return folder.subdirectory(PRIVATE)
-    with suppress(OSError, QueueError), Directory.open(runtime_directory()) as here:
-        queue = here.read(name_of(folder), _LONGEST_PATH).decode()
-        with Directory.open(queue) as opened:
-            return opened.subdirectory(INSIDE)
-    return None
-
-
-def why(folder: Directory, home: Directory, path: str) -> str:
-    """Return why a file is where it is, in a sentence."""
-    told = told_of(home, folder)
-    if told is None:
-        raise NotFound(f"{home.path} does not say what the intakes of {folder.path} were told")
-    found = _of_drop(folder, home, path, told) or _of_claim(home, path, told)
-    if found is None:
+def why(folder: Directory, path: str) -> str:
+    """Return why a file is where it is, in a sentence; "" where no intake takes from its folder."""
+    if (known := told_of(folder)) is None:
+        return ""
+    told, opened = known
+    with opened as home:
+        found = _of_drop(folder, home, path, told) or _of_claim(home, path, told)
+        # Where a folder stays as it is, its intakes are among those of others.
+        alive = living(home, of=folder.path if told.options.leaves else "")
+    if not found:
         raise NotFound(
             f"no file {path!r} in {folder.path}; queuedriver list {told.queue} shows "
             "what has entered"
         )
-    # Where a folder stays as it is, its intakes are among those of others.
-    alive = living(home, of=folder.path if told.options.leaves else "")
     if not alive:
         return f"{found}; no intake lives that takes from {folder.path}"
     if not found.endswith(_NOTHING):
@@ -73,59 +53,45 @@ def why(folder: Directory, home: Directory, path: str) -> str:
     return f"{found}; {next(says, 'it is taken with the next look')}"
 
 
-def _of_drop(folder: Directory, home: Directory, path: str, told: Told) -> str | None:
-    """Return why a file waits that is in the folder; None when it is not there."""
+def _of_drop(folder: Directory, home: Directory, path: str, told: Told) -> str:
+    """Return why a file waits that is in the folder; "" when it is not there."""
     at, name = os.path.split(path)
-    with folder.subdirectory(at) as directory:
-        try:
-            facts = facts_of(directory.status(name))
-        except FileNotFoundError:
-            return None
-        if facts is None:
-            return "is not a regular file, and stays"
-        if hidden := of_name(path, told.options):
-            return hidden
-        if told.options.leaves and (entry := _entry(home, path, facts)):
-            return _ENTRIES[entry.event].format(entry=entry)
-        now = time.monotonic()
-        examiner = Examiner(told.options, leases=told.leases, local=told.local)
-        verdict = examiner.of_drop(directory, name, _past(facts, now), now).verdict
-        return _words(verdict, directory, name)
+    with suppress(FileNotFoundError), folder.subdirectory(at) as directory:
+        facts = facts_of(directory.status(name))
+        if facts is not None and (unwanted := of_name(path, told.options)):
+            return unwanted
+        if facts is not None and told.options.leaves:
+            with home.subdirectory(LEDGER) as ledger:
+                entry = read_record(ledger, key_of(path, facts), Entry)
+            if entry is not None:
+                return _ENTRIES[entry.event].format(entry=entry)
+        return _words(told, directory, name, claimed=False)
+    return ""
 
 
-def _of_claim(home: Directory, path: str, told: Told) -> str | None:
+def _of_claim(home: Directory, path: str, told: Told) -> str:
     docid = fill(told.options.docid, os.path.basename(path), path)
-    for name, item in names.walk(home):
-        if item is None or item.docid != docid:
-            continue
-        if item.state != names.WORKING:
+    for name, item in names.items(home):
+        if item.docid == docid:
+            if item.state == names.WORKING:
+                return f"claimed; {_words(told, home, name, claimed=True)}"
             return "given back, and about to be claimed" if item.state == names.READY else "enters"
-        facts, now = facts_of(home.status(name)), time.monotonic()
-        if facts is not None:
-            examiner = Examiner(told.options, leases=told.leases, local=told.local)
-            examined = examiner.of_claim(home, name, None, _past(facts, now), now)
-            return f"claimed; {_words(examined.verdict, home, name)}"
-    return None
+    return ""
 
 
-def _entry(home: Directory, path: str, facts: Facts) -> Entry | None:
-    with home.subdirectory(LEDGER) as ledger:
-        return read_record(ledger, key_of(path, facts), Entry)
-
-
-def _past(facts: Facts, now: float) -> Past:
-    age = max(0.0, time.time() - facts.ctime_ns / 1e9)
-    return Past(facts, now - age, now - age)
-
-
-def _words(verdict: Verdict, directory: Directory, name: str) -> str:
-    if isinstance(verdict, Taken):
+def _words(told: Told, directory: Directory, name: str, *, claimed: bool) -> str:
+    found, now = directory.status(name), time.monotonic()
+    since = now - max(0.0, time.time() - found.st_ctime)
+    facts = facts_of(found)
+    past = Past(facts, since, since) if facts is not None else None
+    against = examine(told, directory, name, past, now, claimed=claimed).verdict
+    if against is None:
         return _NOTHING
-    why = verdict.why if isinstance(verdict, Waits) else f"to be refused: {verdict.why}"
-    if why == SOMEBODY:
-        who = sorted({*_writers(directory.status(name))})
-        return f"{' and '.join(who)} has it open for writing" if who else why
-    return why
+    if against is NOT_REGULAR and not claimed:
+        return f"{against.why}, and stays"
+    if against.why == SOMEBODY and (who := sorted({*_writers(found)})):
+        return f"{' and '.join(who)} has it open for writing"
+    return f"to be refused: {against.why}" if isinstance(against, Refused) else against.why
 
 
 def _writers(found: os.stat_result) -> Iterator[str]:

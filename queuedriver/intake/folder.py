@@ -1,66 +1,56 @@
-"""The folder: which files are there, and what one look at a file says.
+"""The folder: which files are there.
 
 A directory whose own time has not moved has the names that it had, so 100,000 files cost nothing
 while none comes or goes. Files are opened one by one, by whoever has a reason to look at them.
 """
 
-import errno
 import os
-import stat
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
-from queuedriver.disk.filesystem import Directory, open_fd
-from queuedriver.intake.rules import Facts
+import msgspec
+
+from queuedriver.disk.filesystem import Directory
 
 # For so many seconds a directory may change again without its time showing it.
 _BLUR = 2.0
 # Seconds after which names are listed whatever the time of the directory says: it may be a cached
 # one.
 _ANYWAY = 60.0
-# What a file says that is somebody's for now; that we may not have until somebody lets us; and what
-# says that it is none.
-BUSY = (errno.EBUSY, errno.ETXTBSY, errno.EAGAIN)
-FORBIDDEN = (errno.EACCES, errno.EPERM)
-NO_FILE = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
 
 
-class Listing:
+class Listing(msgspec.Struct, eq=False):
     """One directory of the folder, as it was listed."""
 
-    def __init__(self) -> None:
-        # Inodes by name.
-        self.files: dict[str, int] = {}
-        self.directories: list[str] = []
-        # What else there is, which is never taken: links, sockets, directories too deep.
-        self.others = 0
-        self._mtime = -1
-        self._moved_at = self._listed_at = 0.0
+    # Inodes by name.
+    files: dict[str, int] = {}
+    directories: list[str] = []
+    # What else there is, which is never taken: links, sockets; and directories, looked into or not.
+    others: int = 0
+    mtime: int = -1
+    moved_at: float = 0.0
+    listed_at: float = 0.0
 
     def is_due(self, mtime: int, now: float) -> bool:
         """Return whether there may be other names than were listed."""
-        if mtime != self._mtime:
-            self._mtime, self._moved_at = mtime, now
+        if mtime != self.mtime:
+            self.mtime, self.moved_at = mtime, now
             return True
-        return self._listed_at < self._moved_at + _BLUR or now > self._listed_at + _ANYWAY
+        return self.listed_at < self.moved_at + _BLUR or now > self.listed_at + _ANYWAY
 
-    def read(self, directory: Directory, now: float) -> list[str]:
-        """List the directory; return the names of files that were not there, or were others."""
-        before, self.files, self.directories, self.others = self.files, {}, [], 0
-        self._listed_at = now
-        new = []
+    def read(self, directory: Directory, now: float) -> None:
+        """List the directory."""
+        self.files, self.directories, self.others, self.listed_at = {}, [], 0, now
         with directory.scan() as entries:
             for entry in entries:
                 name = entry.name
                 if entry.is_file(follow_symlinks=False):
-                    self.files[name] = inode = entry.inode()
-                    if before.get(name) != inode:
-                        new.append(name)
-                elif entry.is_dir(follow_symlinks=False):
-                    self.directories.append(name)
-                else:
+                    self.files[name] = entry.inode()
+                elif not entry.is_dir(follow_symlinks=False):
                     self.others += 1
-        return new
+                elif name[0] != ".":
+                    self.others += 1
+                    self.directories.append(name)
 
 
 class Changes(NamedTuple):
@@ -84,12 +74,7 @@ class Folder:
     @property
     def others(self) -> int:
         """Count what is there and is no file; sub-directories that are not looked into, too."""
-        passed = sum(
-            name[0] != "." and os.path.join(at, name) not in self._listings
-            for at, one in self._listings.items()
-            for name in one.directories
-        )
-        return passed + sum(one.others for one in self._listings.values())
+        return sum(one.others for one in self._listings.values()) - max(len(self._listings) - 1, 0)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -101,9 +86,8 @@ class Folder:
         changes = Changes([], set())
         before, self._listings = self._listings, {}
         self._look_into("", before, changes, now)
-        for at, listing in before.items():
-            if at not in self._listings:
-                changes.gone.update(os.path.join(at, name) for name in listing.files)
+        for at in before.keys() - self._listings.keys():
+            changes.gone.update(os.path.join(at, name) for name in before[at].files)
         return changes
 
     def _look_into(self, at: str, before: dict[str, Listing], changes: Changes, now: float) -> None:
@@ -112,8 +96,10 @@ class Folder:
             with self.opened(at) as directory:
                 if listing.is_due(directory.status().st_mtime_ns, now):
                     old = listing.files
-                    new = listing.read(directory, now)
-                    changes.new.extend(os.path.join(at, name) for name in new)
+                    listing.read(directory, now)
+                    for name, inode in listing.files.items():
+                        if old.get(name) != inode:
+                            changes.new.append(os.path.join(at, name))
                     gone = old.keys() - listing.files.keys()
                     changes.gone.update(os.path.join(at, name) for name in gone)
         except OSError:
@@ -122,23 +108,9 @@ class Folder:
                 raise
         level = at.count("/") + 1 if at else 0
         for name in listing.directories if level < self._depth else ():
-            if name[0] != "." and (at or name not in self._without):
+            if at or name not in self._without:
                 self._look_into(os.path.join(at, name), before, changes, now)
 
     def opened(self, at: str) -> AbstractContextManager[Directory]:
         """Open a directory of the folder; no symlink is followed there."""
         return self.directory.subdirectory(at) if at else nullcontext(self.directory)
-
-
-def facts_of(found: os.stat_result) -> Facts | None:
-    """Return what the system says of a regular file; None of anything else."""
-    if not stat.S_ISREG(found.st_mode):
-        return None
-    return Facts(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_nlink)
-
-
-def look_at(directory: Directory, name: str) -> Facts | None:
-    """Return what a file is right now, by an open: what a server is not asked it may remember
-    wrongly. None for what is no regular file; OSError for what cannot be opened."""
-    with open_fd(directory.open_read(name)) as fd:
-        return facts_of(os.fstat(fd))

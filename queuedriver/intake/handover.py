@@ -1,35 +1,88 @@
 """Taking files away from a folder, each step one rename. A crash leaves one of these:
 
-    FOLDER/<name>                     a drop that nobody has taken
-    home/<docid>.<N>.working          claimed by N; no producer can open it by its name any more,
-                                      but one may have it open
-    home/<docid>.<N>.written          its copy is whole, and N is about to publish it, or has
-    home/<docid>.ready                given back: for any intake to claim
+    FOLDER/<name>                                     a drop that nobody has taken
+    home/<docid>.<N>.working                          claimed by N; no producer can open it by its
+                                                      name any more, but one may have it open
+    QUEUE/.queuedriver/intake/<docid>.<N>.writing     its copy, on its way
+    QUEUE/.queuedriver/orphans/<docid>.<N>.writing    the same, when nobody seemed to want it
+    home/<docid>.<N>.written                          its copy is whole, and N is about to publish
+                                                      it, or has
+    home/<docid>.ready                                given back: for any intake to claim
 
 A claim is *sealed* when nobody writes it any more, and enters then: on the queue's file system by
 one rename; else it is copied, committed (`.working` to `.written`), published and finished. A claim
 is never renamed back: under its name there may be a newer drop. Whoever finds claims of an intake
 that is gone finishes those that are committed, and gives back the others; of two who do so, or of
-one that was taken for dead and is not, each finds the name gone that the other has renamed.
+one that was taken for dead and is not, each finds the name gone that the other has renamed. A copy
+that was committed is published from either of its places. Where it is in neither, somebody has
+published it: copies are moved aside, and never deleted.
 """
 
 import errno
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import NamedTuple
 
 import msgspec
 
-from queuedriver.disk.filesystem import Directory, move, open_fd
+from queuedriver.claims.handoff import make_visible, move_aside
+from queuedriver.disk.filesystem import Directory, copy_all, move, open_fd
+from queuedriver.disk.journal import Journal
 from queuedriver.errors import is_trouble
 from queuedriver.format import names
 from queuedriver.format.records import encodable
-from queuedriver.intake.folder import Folder, facts_of
+from queuedriver.intake.folder import Folder
 from queuedriver.intake.home import Home
-from queuedriver.intake.into import Into, by_itself
-from queuedriver.intake.options import REFUSED, IntakeOptions, fill
+from queuedriver.intake.options import REFUSED, IntakeOptions, Told, fill
+from queuedriver.intake.rules import Facts, facts_of
+
+
+class Claim(NamedTuple):
+    """A drop that one N is to take, be it claimed or about to be."""
+
+    # What its files are called, besides N and their state.
+    stem: str
+    token: str
+    docid: str
+    # What it is called below the folder; its docid where nobody knows that any more.
+    path: str
+    # As what it was examined; None where nobody knows.
+    known: Facts | None = None
+    # It is not in the folder any more, but among the claims.
+    moved: bool = False
+
+    @property
+    def working(self) -> str:
+        return names.working_name(self.stem, 0, self.token)
+
+    @property
+    def written(self) -> str:
+        return names.written_name(self.stem, 0, self.token)
+
+    @property
+    def copy(self) -> str:
+        """Return the name of its copy while that is not published."""
+        return names.writing_name(self.stem, self.token)
+
+
+class Place(NamedTuple):
+    """Where a file is."""
+
+    directory: Directory
+    name: str
+
+
+@contextmanager
+def by_itself() -> Iterator[None]:
+    """Let what may not be done to one file, or has been done by another, keep nobody from the
+    others; what speaks of the file system is raised."""
+    try:
+        yield
+    except OSError as error:
+        if is_trouble(error):
+            raise
 
 
 def archive_of(folder: Directory, form: str) -> Directory:
@@ -44,90 +97,91 @@ def refused_of(folder: Directory, where: str | None) -> Directory:
     return Directory.open(where, create=True)
 
 
-class Claim(NamedTuple):
-    """A file that is ours alone to take."""
+class Handover(msgspec.Struct, eq=False):
+    """Takes from a folder that may be written, into one queue."""
 
-    docid: str
-    token: str
-    # What it was called below the folder; its docid where nobody knows that any more.
-    path: str
-
-    @property
-    def working(self) -> str:
-        return names.working_name(self.docid, 0, self.token)
-
-    @property
-    def written(self) -> str:
-        return names.written_name(self.docid, 0, self.token)
+    home: Home
+    folder: Folder
+    told: Told
+    queue: Directory
+    # Where copies are made, and where the names are that say who takes what.
+    copies: Directory
+    claims: Directory
+    journal: Journal
 
     @property
-    def copy(self) -> str:
-        """Return the name of its copy while that is not published."""
-        return names.writing_name(self.docid, self.token)
+    def options(self) -> IntakeOptions:
+        return self.told.options
 
-
-class Handover:
-    """Takes from one folder into one queue."""
-
-    def __init__(self, folder: Folder, home: Home, into: Into, options: IntakeOptions) -> None:
-        self.home = home
-        self._folder = folder
-        self._into = into
-        self._options = options
+    def stays(self, path: str, facts: Facts) -> bool:
+        """Return whether a file was taken, or refused, as it is, and stays."""
+        return False
 
     # Claim
 
-    def claim(self, path: str, docid: str) -> Claim | None:
-        """Claim a file of the folder, and remove its marker: a later one of its name has its own.
-        None when it is gone."""
-        at, name = os.path.split(path)
-        with self._folder.opened(at) as directory:
-            claim = self._claim(directory, name, docid, path)
-            if claim is not None:
-                self._remove_marker(directory, name)
-        return claim
-
-    def _remove_marker(self, directory: Directory, name: str) -> None:
-        form, then = self._options.done, self._options.done_then
-        if form is not None and "{" in form and then == "remove":
-            directory.remove(fill(form, name))
-
-    def claim_given_back(self) -> Iterator[Claim]:
-        """Claim what was given back."""
-        for name, item in list(names.walk(self.home.directory)):
-            if item is not None and item.state == names.READY:
-                claim = None
-                with by_itself():
-                    claim = self._claim(self.home.directory, name, item.docid, item.docid)
-                if claim is not None:
-                    yield claim
-
-    def _claim(self, source: Directory, name: str, docid: str, path: str) -> Claim | None:
-        claim = Claim(docid, self._next(), path)
-        home = self.home.directory
-        try:
-            os.rename(name, claim.working, src_dir_fd=source.fd, dst_dir_fd=home.fd)
-        except FileNotFoundError:
-            # Another intake was faster, or the reply to a rename that happened was lost.
-            return claim if home.present(claim.working) else None
-        return claim
+    def drop(self, path: str, docid: str, facts: Facts | None) -> Claim:
+        """Return a drop of the folder that is to be claimed, or refused."""
+        return Claim(docid, self._next(), docid, path, facts)
 
     def _next(self) -> str:
         return self.home.mint.next(time.time_ns() // 1000)
+
+    @contextmanager
+    def place(self, claim: Claim) -> Iterator[Place]:
+        """Open where the file of a claim is now."""
+        at, name = os.path.split(claim.path)
+        where: AbstractContextManager[Directory] = nullcontext(self.claims)
+        with where if claim.moved else self.folder.opened(at) as directory:
+            yield Place(directory, claim.working if claim.moved else name)
+
+    def origin(self, claim: Claim) -> str:
+        """Return where a file was dropped."""
+        return os.path.join(self.folder.directory.path, claim.path)
+
+    def claim(self, drop: Claim) -> Claim | None:
+        """Claim a drop, and remove its marker: a later one of its name has its own. None when it is
+        gone."""
+        with self.place(drop) as place:
+            claim = self._claim(drop, place)
+            if claim is not None:
+                self._remove_marker(place)
+        return claim
+
+    def claim_given_back(self) -> Iterator[Claim]:
+        """Claim what others have claimed, and was given back."""
+        for name, item in list(names.items(self.claims)):
+            if item.state == names.READY:
+                claim = None
+                with by_itself():
+                    drop = self.drop(item.docid, item.docid, None)
+                    claim = self._claim(drop, Place(self.claims, name))
+                if claim is not None:
+                    yield claim
+
+    def _claim(self, drop: Claim, place: Place) -> Claim | None:
+        source, name = place
+        claim = drop._replace(moved=True)
+        try:
+            os.rename(name, claim.working, src_dir_fd=source.fd, dst_dir_fd=self.claims.fd)
+        except FileNotFoundError:
+            # Another intake was faster, or the reply to a rename that happened was lost.
+            return claim if self.claims.present(claim.working) else None
+        return claim
+
+    def _remove_marker(self, place: Place) -> None:
+        form, then = self.options.done, self.options.done_then
+        if form is not None and "{" in form and then == "remove":
+            place.directory.remove(fill(form, place.name))
 
     # Enter
 
     def enter(self, claims: Collection[Claim]) -> dict[Claim, OSError | None]:
         """Let sealed claims into the queue; return those that are in, each with None, and those
         that cannot enter, or are gone, with the reason. What is missing has changed meanwhile."""
-        home, renamed = self.home.directory, set()
         entered: dict[Claim, OSError | None] = {}
-        for claim in claims:
-            with suppress(FileNotFoundError):
-                if self._can_rename(claim):
-                    renamed.add(claim)
-        if self._into.durable:
-            home.sync_files(claim.working for claim in renamed)
+        renamed = {claim for claim in claims if self._enters_by_rename(claim)}
+        if self.options.durable:
+            self.claims.sync_files(claim.working for claim in renamed)
         for claim in claims:
             try:
                 final = self._rename(claim) if claim in renamed else self._carry(claim)
@@ -138,26 +192,17 @@ class Handover:
                 continue
             if final is not None:
                 entered[claim] = None
-                self._into.note("submitted", claim.docid, f"from {self.origin(claim)}", final)
-        if self._into.durable and renamed:
-            self._into.queue.sync()
-            home.sync()
+                self.note("submitted", claim.docid, f"from {self.origin(claim)}", final)
+        if self.options.durable and renamed:
+            self.queue.sync()
+            self.claims.sync()
         return entered
 
-    def origin(self, claim: Claim) -> str:
-        """Return where a claimed file was."""
-        return os.path.join(self._folder.directory.path, claim.path)
-
-    def _can_rename(self, claim: Claim) -> bool:
-        """Return whether one rename takes the file and leaves nothing of it, as of one with a
-        second name, which may be written by that."""
-        found = self.home.directory.status(claim.working)
-        here = found.st_dev == self._into.queue.status().st_dev
-        return here and found.st_nlink == 1 and not self._options.archive
-
     def _rename(self, claim: Claim) -> str | None:
+        """Submit and finish by one rename."""
+        final = names.waiting_name(claim.docid, 0)
         try:
-            return self._into.enter(self.home.directory, claim.working, claim.docid, claim.token)
+            return move(self.claims, claim.working, self.queue, final, claim.token)
         except OSError as error:
             # A bind mount is another file system to a rename, though not by its number.
             if error.errno != errno.EXDEV:
@@ -165,115 +210,137 @@ class Handover:
             return self._carry(claim)
 
     def _carry(self, claim: Claim) -> str | None:
-        """Copy, commit, publish and finish."""
-        with open_fd(self.home.directory.open_read(claim.working)) as source:
+        """Copy, commit, publish and finish; None when it has changed meanwhile."""
+        with self.place(claim) as (directory, name), open_fd(directory.open_read(name)) as source:
             before = facts_of(os.fstat(source))
-            self._into.copy(source, claim.copy)
+            self._copy(source, claim.copy)
             if facts_of(os.fstat(source)) != before:
                 # Somebody writes it yet: the next copy replaces this one.
                 return None
-        if not self._commit(claim):
-            self._into.set_aside(claim.copy)
-            return None
-        final = self._into.publish(claim.copy, claim.docid, claim.token)
+            is_ours = self._commit(claim, source)
+        if not is_ours:
+            # To see no claim of it proves nothing.
+            move_aside(self.queue, self.copies, claim.copy)
+            raise FileNotFoundError(f"{claim.path} was taken by another, or is another by now")
+        final = self._publish(claim)
         self._finish(claim, claim.written)
         return final or names.waiting_name(claim.docid, 0)
 
-    def _commit(self, claim: Claim) -> bool:
-        """Say that the copy is whole; return whether the claim was still ours. From here on the
-        copy is published by whoever finds this."""
-        home = self.home.directory
+    def _enters_by_rename(self, claim: Claim) -> bool:
+        """Return whether one rename takes the file and leaves nothing of it, as of one with a
+        second name, which may be written by that."""
+        with suppress(FileNotFoundError):
+            found = self.claims.status(claim.working)
+            here = found.st_dev == self.queue.status().st_dev
+            return here and found.st_nlink == 1 and not self.options.archive
+        return False
+
+    def _commit(self, claim: Claim, source: int) -> bool:
+        """Say that the copy of an open file is whole; return whether the claim was still ours. From
+        here on the copy is published by whoever finds this."""
         try:
-            home.rename(claim.working, claim.written)
+            self.claims.rename(claim.working, claim.written)
         except FileNotFoundError:
             # Taken back; or it happened, and the reply was lost.
-            return home.present(claim.written)
+            return self.claims.present(claim.written)
         finally:
-            if self._into.durable:
-                home.sync()
+            if self.options.durable:
+                self.claims.sync()
         return True
 
+    def _copy(self, source: int, name: str) -> None:
+        """Write a copy of an open file, safely if that is wanted. A crash leaves a part of it,
+        under a name that nobody has committed."""
+        # Of our own last try, whose end we were not told.
+        self.copies.remove(name)
+        with open_fd(self.copies.open_new(name)) as target:
+            copy_all(source, target)
+            if self.options.durable:
+                os.fsync(target)
+        if self.options.durable:
+            self.copies.sync()
+
+    def _publish(self, claim: Claim) -> str | None:
+        """Let a copy that was committed into the queue; return its name there, or None when
+        somebody else has done so."""
+        waiting = names.waiting_name(claim.docid, 0)
+        final = make_visible(self.queue, self.copies, claim.copy, waiting, claim.token)
+        if final is not None and self.options.durable:
+            self.queue.sync()
+        return final
+
     def _finish(self, claim: Claim, name: str) -> None:
-        """Remove the file, or move it to the archive: its document is in the queue."""
-        form = self._options.archive
+        """Remove the file, or move it to the archive."""
+        form = self.options.archive
         if not form:
-            self.home.directory.remove(name)
+            self.claims.remove(name)
             return
-        with archive_of(self._folder.directory, form) as archive:
-            move(self.home.directory, name, archive, _kept(claim, archive), claim.token)
+        with archive_of(self.folder.directory, form) as archive:
+            move(self.claims, name, archive, _kept(claim, archive), claim.token)
 
     # What does not enter
 
     def skip(self, claim: Claim, why: str) -> None:
         """Finish a claim whose content is in the queue, or was."""
-        self._into.note("skipped", claim.docid, f"{self.origin(claim)}: {why}")
+        self.note("skipped", claim.docid, f"{self.origin(claim)}: {why}")
         self._finish(claim, claim.working)
 
-    def refuse_drop(self, path: str, docid: str, why: str) -> None:
-        """Refuse a file of the folder. It is not claimed: whoever recovers a claim knows nothing
-        against it."""
-        at, name = os.path.split(path)
-        with self._folder.opened(at) as directory:
-            if self._refuse(directory, name, Claim(docid, self._next(), path), why):
-                self._remove_marker(directory, name)
-
     def refuse(self, claim: Claim, why: str) -> None:
-        """Refuse a file that was claimed."""
-        self._refuse(self.home.directory, claim.working, claim, why)
+        """Move a file to where people find what was refused, with a report. What is in the folder
+        is not claimed first: whoever recovers a claim knows nothing against it."""
+        with (
+            self.place(claim) as place,
+            refused_of(self.folder.directory, self.options.refused) as refused,
+        ):
+            name = _kept(claim, refused)
+            final = move(place.directory, place.name, refused, name, claim.token)
+            if final is None:
+                return
+            origin = self.origin(claim)
+            said = {"file": origin, "why": why, "refused_at": time.time()}
+            report = msgspec.json.format(msgspec.json.encode(encodable(said)), indent=2)
+            refused.write_aside(f"{final}{names.REPORT}", report)
+            self.note("refused", claim.docid, f"{origin}: {why}")
+            if not claim.moved:
+                self._remove_marker(place)
 
-    def _refuse(self, source: Directory, name: str, claim: Claim, why: str) -> bool:
-        """Move a file to where people find what was refused, with a report; return whether it was
-        there."""
-        with refused_of(self._folder.directory, self._options.refused) as refused:
-            final = move(source, name, refused, _kept(claim, refused), claim.token)
-            if final is not None:
-                origin = self.origin(claim)
-                said = {"file": origin, "why": why, "refused_at": time.time()}
-                report = msgspec.json.format(msgspec.json.encode(encodable(said)), indent=2)
-                refused.write_aside(f"{final}{names.REPORT}", report)
-                self._into.note("refused", claim.docid, f"{origin}: {why}")
-        return final is not None
+    def note(self, event: str, docid: str, message: str, final: str | None = None) -> None:
+        """Note what has happened to a document, and under which docid it goes on."""
+        entered = names.parse(final) if final else None
+        renamed = entered.docid if entered is not None and entered.docid != docid else None
+        self.journal.note(event, docid, message=message, renamed=renamed)
+        self.journal.flush_if_due(time.monotonic())
 
     # Recover
 
-    def recover(self, held: Collection[str]) -> None:
-        """Finish or give back what intakes that are gone had claimed; `held` are our own N."""
-        home = self.home.directory
+    def recover(self, held: Collection[str], now: float) -> None:
+        """Finish or give back what intakes that are gone have left; `held` are our own N."""
         # First the copies: what is claimed later has no copy among them.
-        copies = [one for _, one in names.walk(self._into.copies) if one is not None]
-        seen: set[str] = set()
-        for name, item in list(names.walk(home)):
-            if item is None or not item.claimed:
+        copies = [one for one in names.items(self.copies) if one[1].state == names.WRITING]
+        claims = [*names.claims(self.claims.names())]
+        claimed = {item.token for _, item in claims}
+        for name, item in (*claims, *copies):
+            # A copy goes with its claim; and others bring copies from folders of their own.
+            is_copy = item.state == names.WRITING
+            if is_copy and (item.token in claimed or not self.home.knows(item.token)):
                 continue
-            seen.add(item.token)
             if self.home.is_gone(item.token, held):
                 with by_itself():
                     self._recover(name, item)
-        for copy in copies:
-            with by_itself():
-                if copy.token not in seen and self._is_unclaimed(copy, held):
-                    self._into.set_aside(names.writing_name(copy.docid, copy.token))
-        self.home.forget_the_gone(seen)
+        self.home.forget_the_gone(claimed.union(item.token for _, item in copies))
 
     def _recover(self, name: str, item: names.Item) -> None:
-        """Finish a claim that was committed; give back another."""
-        home = self.home.directory
+        """Finish a claim that was committed; give back another; move a copy of none aside."""
+        claim = Claim(item.docid, item.token, item.docid, item.docid, moved=True)
         if item.state == names.WORKING:
-            move(home, name, home, names.waiting_name(item.docid, 0), item.token)
-            return
-        claim = Claim(item.docid, item.token, item.docid)
-        final = self._into.publish(claim.copy, item.docid, item.token)
-        self._finish(claim, name)
-        self._into.note("recovered", item.docid, "its intake had committed it", final)
-
-    def _is_unclaimed(self, copy: names.Item, held: Collection[str]) -> bool:
-        """Return whether an unpublished copy is of an intake that is gone and has no claim, as far
-        as one can see."""
-        if copy.state != names.WRITING or not self.home.knows(copy.token):
-            return False
-        claim = Claim(copy.docid, copy.token, "")
-        claimed = any(map(self.home.directory.present, (claim.working, claim.written)))
-        return not claimed and self.home.is_gone(copy.token, held)
+            given_back = names.waiting_name(item.docid, 0)
+            move(self.claims, name, self.claims, given_back, item.token)
+        elif item.state == names.WRITTEN:
+            final = self._publish(claim)
+            self._finish(claim, name)
+            self.note("recovered", item.docid, "its intake had committed it", final)
+        elif not any(map(self.claims.present, (claim.working, claim.written))):
+            move_aside(self.queue, self.copies, name)
 
 
 def _kept(claim: Claim, directory: Directory) -> str:

@@ -6,8 +6,9 @@
 
 In the first of the two that is used is also: `intakes/<id>.json`, where each says that it lives, as
 drivers do; `queue`, the landmark of the queue, so that nobody finishes in another queue what was
-begun for this one; and `told.json`, by which `queuedriver why` knows the rules (of a folder that
-stays `intake-<device>-<inode>.json`, as several may be taken into one queue).
+begun for this one; and `told.json`, by which `queuedriver why` knows the rules. Of a folder that
+stays these are in the runtime directory of each host that has an intake of it, by what the folder
+is: nothing of it leads to the queue.
 """
 
 import os
@@ -15,27 +16,18 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-import msgspec
-
 from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import (
-    CRASHED,
-    EXPIRY,
-    PAST,
-    Observer,
-    Owner,
-    Roster,
-    draw_salt,
-)
+from queuedriver.claims.liveness import CRASHED, EXPIRY, PAST, Observer, Roster, draw_salt
 from queuedriver.claims.recovery import life
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.disk.output_id import landmark
+from queuedriver.disk.runtime import runtime_directory
 from queuedriver.driving.setup import await_silence, choose_id, lock_start
-from queuedriver.errors import ConfigError, explained
+from queuedriver.errors import ConfigError, NotFound, QueueError, explained
 from queuedriver.format import names
 from queuedriver.format.records import LEASE, Counters, Registration, encode, read_record
-from queuedriver.intake.options import IntakeOptions
+from queuedriver.intake.options import IntakeOptions, Told
 
 PRIVATE = ".queuedriver-intake"
 # Inside the queue: copies, and the ledger.
@@ -44,15 +36,7 @@ _INTAKES = "intakes"
 _QUEUE = "queue"
 _TOLD = "told.json"
 
-
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What the intakes of a folder were told last, and found out."""
-
-    queue: str
-    options: IntakeOptions
-    # Whether leases tell of writers, and whether only this host changes the folder.
-    leases: bool
-    local: bool
+Report = Callable[[], tuple[str, str, Counters]]
 
 
 class Home:
@@ -60,20 +44,16 @@ class Home:
 
     def __init__(self, directory: Directory, intakes: Directory, observer: Observer) -> None:
         self.directory = directory
+        self.intakes = intakes
+        self.observer = observer
         self.roster = Roster(intakes, observer)
         self.mint: names.Mint
-        self._intakes = intakes
-        self.observer = observer
-
-    def note(self, told: Told, folder: Directory) -> None:
-        """Note for whoever asks why a file waits what the rules of its folder are."""
-        name = f"{name_of(folder)}.json" if told.options.leaves else _TOLD
-        self.directory.write_aside(name, encode(told))
 
     def knows(self, token: str) -> bool:
         """Return whether this N is of an intake of this folder, as far as is known: others bring
         files into the same queue."""
-        return self._is_ours(token) or self._owner(token).registration is not None
+        owner = self.roster.owner(names.parse_token(token))
+        return self._is_ours(token) or owner.registration is not None
 
     def is_gone(self, token: str, held: Collection[str] = ()) -> bool:
         """Return whether nobody lives who could go on with what has this N; `held` are those that
@@ -81,7 +61,7 @@ class Home:
         if self._is_ours(token):
             # What was made though we were told that it was not.
             return token not in held
-        owner = self._owner(token)
+        owner = self.roster.owner(names.parse_token(token))
         if owner.registration is None:
             # Nobody knows of it; who would go on with it has had a lease's time to.
             return self.observer.unchanged_for(token, token) > LEASE
@@ -90,64 +70,50 @@ class Home:
     def _is_ours(self, token: str) -> bool:
         return life(token) == (self.mint.driver, self.mint.salt)
 
-    def _owner(self, token: str) -> Owner:
-        return self.roster.owner(names.parse_token(token))
-
     def forget_the_gone(self, tokens: set[str]) -> None:
         """Remove registrations of those who left nothing, and have been gone for a day."""
         kept = {names.parse_token(token).driver for token in tokens}
         for one in list(self.roster.owners.values()):
-            said = one.registration
-            if one.alive or said is None or one.id in kept:
-                continue
-            if said.beat_at < time.time() - EXPIRY:
+            said, is_kept = one.registration, one.alive or one.id in kept
+            if said is not None and not is_kept and said.beat_at < time.time() - EXPIRY:
                 self.roster.remove(said)
 
 
 @contextmanager
 def opened(
-    folder: Directory,
-    queue: Directory,
-    options: IntakeOptions,
-    id: str | None,
-    report: Callable[[], tuple[str, str, Counters]],
+    folder: Directory, queue: Directory, options: IntakeOptions, id: str | None, report: Report
 ) -> Iterator[Home]:
     """Open the home of a folder's intakes and register; say goodbye at the end."""
+    (where, name), (elsewhere, other) = (folder, PRIVATE), (queue, INSIDE)
+    if options.leaves:
+        (where, name), (elsewhere, other) = (elsewhere, other), (where, name)
     with ExitStack() as at_end:
         with explained(folder.path, "a folder"):
-            (where, name), other = (folder, PRIVATE), (queue, INSIDE)
-            if options.leaves:
-                (where, name), other = other, (where, name)
-            _check_other(*other, folder.path, options.after)
-            home = at_end.enter_context(where.subdirectory(name, create=True))
-            intakes = at_end.enter_context(home.subdirectory(_INTAKES, create=True))
-        found = Home(home, intakes, Observer())
+            for one in living(elsewhere, other, of=folder.path):
+                # Neither would know what the other has taken.
+                raise ConfigError(
+                    f"intake {one.id!r} takes from {folder.path} with another --after than "
+                    f"{options.after}; stop it first, or say the same"
+                )
+            directory = at_end.enter_context(where.subdirectory(name, create=True))
+            intakes = at_end.enter_context(directory.subdirectory(_INTAKES, create=True))
+        home = Home(directory, intakes, Observer())
         if id is not None:
-            await_silence([found.roster], id)
-        with ExitStack() as locks, explained(home.path, "a folder"):
-            lock_start(home, locks)
+            await_silence([home.roster], id)
+        with ExitStack() as locks, explained(directory.path, "a folder"):
+            lock_start(directory, locks)
             if not options.leaves:
-                _agree(home, folder, queue)
-            beats = _register(found, id, folder, queue, report)
+                _agree(directory, folder, queue)
+            beats = _register(home, id, folder, queue, report)
             beats.start()
         # What ends by an error of its own leaves claims that others are to recover at once.
         word = CRASHED
         try:
-            yield found
+            yield home
             word = "left"
         finally:
             with suppress(OSError):
                 beats.leave(word, "it was asked to")
-
-
-def _check_other(where: Directory, name: str, folder: str, after: str) -> None:
-    """Raise ConfigError where an intake lives that takes from the folder in the other way: neither
-    would know what the other has taken."""
-    for one in living(where, name, of=folder):
-        raise ConfigError(
-            f"intake {one.id!r} takes from {folder} with another --after than {after}; stop it "
-            "first, or say the same"
-        )
 
 
 def _agree(home: Directory, folder: Directory, queue: Directory) -> None:
@@ -163,11 +129,7 @@ def _agree(home: Directory, folder: Directory, queue: Directory) -> None:
 
 
 def _register(
-    home: Home,
-    id: str | None,
-    folder: Directory,
-    queue: Directory,
-    report: Callable[[], tuple[str, str, Counters]],
+    home: Home, id: str | None, folder: Directory, queue: Directory, report: Report
 ) -> Heartbeat:
     id = choose_id([home.roster], id, "intake")
     owner = home.roster.named(id)
@@ -184,19 +146,37 @@ def _register(
         started_at=time.time(),
         network=is_network(filesystem_type(home.directory.path)),
     )
-    return Heartbeat(registration, [home._intakes], report)
+    return Heartbeat(registration, [home.intakes], report)
 
 
-def name_of(folder: Directory) -> str:
-    """Return what a folder goes by that is to stay as it is, among others of its queue or host."""
+def note_told(folder: Directory, home: Directory, told: Told) -> None:
+    """Note for whoever asks why a file waits what the rules of its folder are."""
+    if not told.options.leaves:
+        home.write_aside(_TOLD, encode(told))
+        return
+    # Without it only `why` knows less.
+    with suppress(OSError, QueueError), Directory.open(runtime_directory()) as here:
+        here.write_aside(_name_of(folder), encode(told))
+
+
+def told_of(folder: Directory) -> tuple[Told, Directory] | None:
+    """Return what the intakes of a folder were told last, and where they keep what is theirs; None
+    where nobody knows of any."""
+    if (home := folder.look_into(PRIVATE)) is not None:
+        if (told := read_record(home, _TOLD, Told)) is None:
+            raise NotFound(f"{home.path} does not say what the intakes of {folder.path} were told")
+        return told, home
+    with suppress(OSError, QueueError), Directory.open(runtime_directory()) as here:
+        told = read_record(here, _name_of(folder), Told)
+        if told is not None:
+            with Directory.open(told.queue) as queue:
+                return told, queue.subdirectory(INSIDE)
+    return None
+
+
+def _name_of(folder: Directory) -> str:
     found = folder.status()
-    return f"intake-{found.st_dev}-{found.st_ino}"
-
-
-def told_of(home: Directory, folder: Directory) -> Told | None:
-    """Return what the intakes of a folder were told last; None where nobody knows."""
-    of_one = read_record(home, f"{name_of(folder)}.json", Told)
-    return of_one or read_record(home, _TOLD, Told)
+    return f"intake-{found.st_dev}-{found.st_ino}.json"
 
 
 def living(home: Directory, name: str = "", *, of: str = "") -> list[Registration]:

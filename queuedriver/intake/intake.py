@@ -1,12 +1,16 @@
 """One intake from its start to its end: opens the folder and the queue, and turns its watcher."""
 
+import itertools
 import math
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from operator import attrgetter
 from types import FrameType
+
+import msgspec
 
 from queuedriver.claims.document import Target
 from queuedriver.claims.liveness import Observer
@@ -17,7 +21,7 @@ from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.closing import read_controls
 from queuedriver.driving.live_status import Board, Totals
 from queuedriver.driving.loop import Left
-from queuedriver.driving.measurements import FILES
+from queuedriver.driving.measurements import FILES, FILTERED
 from queuedriver.driving.setup import check_rename, open_named
 from queuedriver.driving.signals import ASKING, Signals
 from queuedriver.driving.wake import Waker
@@ -25,19 +29,15 @@ from queuedriver.errors import ConfigError, NotFound, explained, is_trouble
 from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.records import Counters
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication
-from queuedriver.format.units import format_size
+from queuedriver.format.units import format_count, format_size
 from queuedriver.intake.duplicates import CONTENTS, Contents
-from queuedriver.intake.examining import Examiner
-from queuedriver.intake.explaining import note_where
 from queuedriver.intake.folder import Folder
 from queuedriver.intake.handover import Handover, archive_of, refused_of
-from queuedriver.intake.home import INSIDE, Home, Told, opened
-from queuedriver.intake.into import Into
+from queuedriver.intake.home import INSIDE, Home, note_told, opened
 from queuedriver.intake.leases import answer
 from queuedriver.intake.ledger import LEDGER, Ledger
-from queuedriver.intake.options import REFUSED, IntakeOptions
-from queuedriver.intake.telling import waiting
-from queuedriver.intake.watcher import LONGEST_POLL, Watcher
+from queuedriver.intake.options import REFUSED, IntakeOptions, Told
+from queuedriver.intake.watcher import LONGEST_POLL, STAYS, Watcher
 from queuedriver.options import Options
 
 # What of a name a watchdog is shown, in characters.
@@ -50,100 +50,99 @@ _UNHINTED_POLL = 1.0
 _GATHER = 0.05
 # How often it is told what is done, in seconds: to count what waits takes its time, too.
 _SHOW_EVERY = 0.5
+# So many hints are kept: what is beyond them is seen when names are listed.
+_MOST_HINTS = 10_000
 
 
-class Intake:
+_state_of = attrgetter("waits.state")
+
+
+class Intake(msgspec.Struct, eq=False):
     """Takes what is dropped into a folder, until it is told to leave."""
 
-    def __init__(
-        self,
-        folder: str,
-        queue: str,
-        options: IntakeOptions,
-        *,
-        id: str | None = None,
-        drain: bool = False,
-        board: Board | None = None,
-    ) -> None:
-        self.options = options.check()
-        self.id = ""
-        # What could not be noted in the journal, once it has left.
-        self.unnoted = ""
-        self.watcher: Watcher | None = None
-        self._folder, self._queue = folder, queue
-        self._wanted_id = id
-        self._drain = drain
-        self._board = board
-        self._trouble = self._why = ""
-        self._show_at = -math.inf
-        self._local = True
-        # What has to stay where it is: the folder, the queue, and the intakes' own.
-        self._held: tuple[Directory, ...] = ()
-        self._signals = Signals()
-        self._hints: deque[str] = deque(maxlen=10_000)
+    folder: str
+    queue: str
+    options: IntakeOptions
+    id: str | None = None
+    drain: bool = False
+    board: Board | None = None
+    # What it turns, once it is there; why that cannot be turned; and what it waits for.
+    watcher: Watcher | None = None
+    trouble: str = ""
+    why: str = ""
+    # Names that the kernel hints at.
+    hints: deque[str] = msgspec.field(default_factory=deque)
+    signals: Signals = msgspec.field(default_factory=Signals)
 
     def run(self, *, last: bool = False) -> Left:
         """Take until told to leave, or, in a drain, until nothing settles any more. `last`: the
         process ends with it."""
         with ExitStack() as at_end:
-            at_end.callback(self._signals.close)
-            watcher = self.watcher = at_end.enter_context(self._opened())
-            at_end.callback(self._signals.restore, last=last)
-            self._signals.take(dict.fromkeys(ASKING, self._ask))
-            if self._board is not None:
-                self._board.ready(time.monotonic())
+            at_end.callback(self.signals.close)
+            watcher = self.watcher = at_end.enter_context(self.opened())
+            at_end.callback(self.signals.restore, last=last)
+            self.signals.take(dict.fromkeys(ASKING, self._ask))
+            if self.board is not None:
+                self.board.ready(time.monotonic())
             self._turn_on(watcher)
             counters = self._report()[2]
-            over = self._drain and self._signals.leaving_at is None
-            why = "nothing is left that settles" if over else "it was asked to"
-            left = Left("drained" if over else "quit", why, 0, counters)
-            if self._board is not None:
-                self._board.left(left.word, left.why, left.exit_code)
+            left = Left("quit", "it was asked to", 0, counters)
+            if self.signals.leaving_at is None:
+                left = Left("drained", "nothing is left that settles", 0, counters)
+            if self.board is not None:
+                self.board.left(left.word, left.why, left.exit_code)
             return left
 
+    @property
+    def unnoted(self) -> str:
+        """Return what could not be noted in the journal, once it has left."""
+        return self.watcher.taker.journal.unnoted if self.watcher is not None else ""
+
     def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        self._signals.ask(time.monotonic())
+        self.signals.ask(time.monotonic())
 
     def _turn_on(self, watcher: Watcher) -> None:
         """Turn the watcher, sleeping in between, until there is a reason to leave."""
+        show_at = -math.inf
         with ExitStack() as at_end:
             waker = self._waker(watcher, at_end)
-            while self._signals.leaving_at is None:
+            while self.signals.leaving_at is None:
                 if waker.paths != watcher.folder.paths:
                     waker = self._waker(watcher, at_end)
                 waker.arm()
                 due = self._turn(watcher, hinted=waker.hinted)
-                if time.monotonic() >= self._show_at:
-                    self._show_at = time.monotonic() + _SHOW_EVERY
+                if time.monotonic() >= show_at:
+                    show_at = time.monotonic() + _SHOW_EVERY
                     self._show(watcher)
-                if self._drain and not (self._trouble or watcher.settling):
+                if self.drain and not (self.trouble or watcher.settling):
                     return
                 waker.wait(due - time.monotonic())
                 # Of one drop there are several hints; and of many files each has an instant.
                 time.sleep(_GATHER)
                 waker.heed()
-                self._signals.clear()
+                self.signals.clear()
 
     def _turn(self, watcher: Watcher, *, hinted: bool) -> float:
         """Turn the watcher once; return when the next turn is due."""
-        names = [self._hints.popleft() for _ in range(len(self._hints))]
-        watcher.longest_poll = LONGEST_POLL if hinted or not self._local else _UNHINTED_POLL
+        names = [self.hints.popleft() for _ in range(len(self.hints))]
+        taker, now = watcher.taker, time.monotonic()
+        watcher.longest_poll = LONGEST_POLL if hinted or not taker.told.local else _UNHINTED_POLL
         if names and self.options.recursive:
             # They do not say where.
             watcher.list_soon()
-        now = time.monotonic()
+            names.clear()
         try:
-            for one in self._held:
+            for one in (watcher.folder.directory, taker.queue, taker.home.directory):
                 if one.moved():
                     # What we hold open is a ghost: nobody drops anything there any more.
                     raise NotFound(f"{one.path} is gone, or another is in its place; start anew")
-            due = watcher.turn(now, () if self.options.recursive else names)
+            due = watcher.turn(now, names)
         except OSError as error:
             if not is_trouble(error):
                 raise
-            self._trouble = str(error)
-            return now + _TRY_AGAIN
-        self._trouble = ""
+            self.trouble, due = str(error), now + _TRY_AGAIN
+        else:
+            self.trouble = ""
         return due
 
     def _waker(self, watcher: Watcher, at_end: ExitStack) -> Waker:
@@ -151,11 +150,12 @@ class Intake:
         into now."""
 
         def note(name: str) -> bool:
-            self._hints.append(name)
+            if len(self.hints) < _MOST_HINTS:
+                self.hints.append(name)
             return True
 
         at_end.close()
-        fd = self._signals.wake_fd
+        fd = self.signals.wake_fd
         waker = Waker(watcher.folder.paths, poll=False, wake_fd=fd, interesting=note, writes=True)
         return at_end.enter_context(closing(waker))
 
@@ -166,90 +166,78 @@ class Intake:
         watcher = self.watcher
         if watcher is None:
             return "starting", "", Counters()
-        state = "waiting-fs" if self._trouble else "ready"
         counters = Counters(documents=watcher.taken, discarded=watcher.refused)
-        return state, self._trouble or self._why, counters
+        return "waiting-fs" if self.trouble else "ready", self.trouble or self.why, counters
 
     def _show(self, watcher: Watcher) -> None:
-        counts, self._why = waiting(watcher)
-        if self._board is None:
+        counts, self.why = waiting(watcher)
+        if self.board is None:
             return
         state, why, counters = self._report()
-        totals = Totals(documents=counters.documents, discarded=counters.discarded)
-        self._board.count(totals)
-        self._board.show(state, why)
-        self._board.files([counts[one] for one in FILES])
+        self.board.count(Totals(documents=counters.documents, discarded=counters.discarded))
+        self.board.show(state, why)
+        self.board.files([counts[one] for one in FILES])
         if (path := watcher.settling) and not watcher.blocked:
             # By this a drain knows that more is to come.
-            self._board.began(os.path.basename(path)[:_SHOWN], time.monotonic())
+            self.board.began(os.path.basename(path)[:_SHOWN], time.monotonic())
 
     # What it opens
 
     @contextmanager
-    def _opened(self) -> Iterator[Watcher]:
+    def opened(self) -> Iterator[Watcher]:
         """Open everything, register, and put the watcher together."""
-        options = self.options
+        options = self.options.check()
         with ExitStack() as at_end:
-            folder = open_named(self._folder, at_end, "a folder")
-            queue = open_named(self._queue, at_end)
+            folder = open_named(self.folder, at_end, "a folder")
+            queue = open_named(self.queue, at_end)
             _check(folder, queue, options)
-            home = at_end.enter_context(
-                opened(folder, queue, options, self._wanted_id, self._report)
-            )
-            self.id = home.mint.driver
-            self._held = (folder, queue, home.directory)
-            self._local = not is_network(filesystem_type(folder.path))
+            home = at_end.enter_context(opened(folder, queue, options, self.id, self._report))
+            local = not is_network(filesystem_type(folder.path))
             is_tried = home.directory.status().st_dev == folder.status().st_dev
             with explained(home.directory.path, "a folder"):
                 leases = is_tried and answer(home.directory)
-                told = Told(queue=queue.path, options=options, leases=leases, local=self._local)
-                home.note(told, folder)
-            examiner = Examiner(options, leases=leases, local=self._local)
-            if options.leaves:
-                note_where(folder, queue)
-            journal = journal_of(queue, home)
-            at_end.callback(self._close, journal)
-            yield put_together(folder, queue, home, examiner, journal, at_end)
-
-    def _close(self, journal: Journal) -> None:
-        journal.close()
-        self.unnoted = journal.unnoted
-
-
-def journal_of(queue: Directory, home: Home) -> Journal:
-    """Return where what the intakes of this host do is noted."""
-    host = home.observer.me.host
-    return Journal(journal_path(queue.path), submitter(host, "intake"), host)
+                told = Told(queue=queue.path, options=options, leases=leases, local=local)
+                note_told(folder, home.directory, told)
+            yield put_together(folder, queue, home, told, at_end)
 
 
 def put_together(
-    folder: Directory,
-    queue: Directory,
-    home: Home,
-    examiner: Examiner,
-    journal: Journal,
-    at_end: ExitStack,
+    folder: Directory, queue: Directory, home: Home, told: Told, at_end: ExitStack
 ) -> Watcher:
     """Return the watcher of a folder that is open, of its kind."""
-    options = examiner.options
+    options, host = told.options, home.observer.me.host
     copies = at_end.enter_context(queue.subdirectory(INSIDE, create=True))
-    into = Into(queue, copies, journal, durable=options.durable)
+    journal = Journal(journal_path(queue.path), submitter(host, "intake"), host)
+    at_end.callback(journal.close)
     without = {REFUSED, options.archive.partition("/")[0]}
     files = Folder(folder, options.max_depth if options.recursive else 0, frozenset(without))
-    taker: Handover | Ledger
+    kind, claims, contents = Handover, home.directory, None
     if options.leaves:
-        ledger = at_end.enter_context(home.directory.subdirectory(LEDGER, create=True))
-        taker = Ledger(files, home, into, ledger)
-    else:
-        taker = Handover(files, home, into, options)
-    return Watcher(
-        files,
-        examiner,
-        taker,
-        into,
-        contents=_contents(home, options, at_end),
-        blocked=_blocked(queue, options, home.observer),
-    )
+        kind = Ledger
+        claims = at_end.enter_context(claims.subdirectory(LEDGER, create=True))
+    if options.duplicates != "take":
+        directory = home.directory.subdirectory(CONTENTS, create=True)
+        contents = Contents(at_end.enter_context(directory), options.remember)
+    taker = kind(home, files, told, queue, copies, claims, journal)
+    return Watcher(taker, contents, _blocked(queue, options, home.observer))
+
+
+def waiting(watcher: Watcher) -> tuple[Counter[str], str]:
+    """Count the files that are not taken, by FILES; return besides what they wait for, in a
+    sentence. Of 100,000 that takes some milliseconds."""
+    every = itertools.chain(watcher.claims.values(), watcher.files.values())
+    counts = Counter(map(_state_of, every))
+    del counts[STAYS.state]
+    parts = [watcher.blocked] if watcher.blocked else []
+    if total := counts.total():
+        path, waits = next(watcher.waiting())
+        words = format_count(total, "file waits", "files wait")
+        parts.append(f"{words}, as {path}: {waits.why}")
+    if others := watcher.folder.others:
+        words = format_count(others, "directory or link", "directories or links")
+        parts.append(f"{words} stay")
+    counts[FILTERED] = len(watcher.filtered)
+    return counts, "; ".join(parts)
 
 
 def _check(folder: Directory, queue: Directory, options: IntakeOptions) -> None:
@@ -269,13 +257,6 @@ def _check(folder: Directory, queue: Directory, options: IntakeOptions) -> None:
     if where := options.refused:
         with explained(where, "a directory"), refused_of(folder, where) as refused:
             check_rename(folder, refused, folder.path)
-
-
-def _contents(home: Home, options: IntakeOptions, at_end: ExitStack) -> Contents:
-    if options.duplicates == "take":
-        return Contents(None, 0.0)
-    directory = home.directory.subdirectory(CONTENTS, create=True)
-    return Contents(at_end.enter_context(directory), options.remember)
 
 
 def _blocked(

@@ -19,6 +19,10 @@ MOVE = "move"
 REFUSED = "refused"
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _DAY = 86400.0
+# Seconds that a file has to stand still: where a lease tells of writers on a file system that only
+# this host changes; and elsewhere, where less is known.
+_QUICK = 5.0
+_SLOW = 30.0
 
 
 class IntakeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +109,26 @@ class IntakeOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.leaves and self.duplicates == "set-aside":
             return "duplicates", "moves files, and after says leave; right would be skip"
         return "", ""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What the intakes of a folder were told last, and found out."""
+
+    queue: str
+    options: IntakeOptions
+    # Whether leases tell of writers, and whether only this host changes the folder.
+    leases: bool
+    local: bool
+
+    @property
+    def quick(self) -> float:
+        """Return for how many seconds a file has to stand still where a lease tells of writers."""
+        return self.options.settle or (_QUICK if self.leases and self.local else _SLOW)
+
+    @property
+    def slow(self) -> float:
+        """Return for how many seconds where nothing tells of them."""
+        return self.options.settle or _SLOW
 
 
 def fill(form: str, name: str, path: str = "") -> str:

@@ -10,16 +10,14 @@ No file is ever given up: what is not taken waits, and a sentence says for what.
 """
 
 import os
+import stat
 from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple
 
+from queuedriver.driving.measurements import FILES
 from queuedriver.format.units import format_duration, format_size
 from queuedriver.intake.options import IntakeOptions, fill
 
-# Seconds that a file has to stand still: where a lease tells of writers on a file system that only
-# this host changes; and elsewhere, where less is known.
-QUICK = 5.0
-SLOW = 30.0
 # As long as the settling of one that comes back again and again may grow, in seconds.
 LONGEST = 600.0
 _HIDDEN = "."
@@ -36,6 +34,8 @@ _BESIDE = ("{name}.part", "{name}.filepart", ".~lock.{name}#")
 SOMEBODY = "somebody has it open for writing"
 
 Writers = Literal["none", "some", "unknown"]
+# States of files that wait.
+SETTLING, WAITING_MARKER, _, STUCK = FILES
 
 
 class Facts(NamedTuple):
@@ -66,7 +66,7 @@ class Past(NamedTuple):
     looked_settled: bool = False
     # What the content said against it, and until when it is not asked again as long as the file is
     # the same.
-    objection: "Waits | Refused | None" = None
+    objection: "Verdict" = None
     asked_until: float = 0.0
 
 
@@ -76,8 +76,8 @@ class Waits(NamedTuple):
     why: str
     # How long until that may be over by itself; None: when something changes.
     seconds: float | None = None
-    # Whether somebody is to say first that it is whole.
-    for_marker: bool = False
+    # Which of FILES it is counted as.
+    state: str = SETTLING
 
 
 class Refused(NamedTuple):
@@ -86,11 +86,15 @@ class Refused(NamedTuple):
     why: str
 
 
-class Taken(NamedTuple):
-    """Nothing speaks against it."""
+# What speaks against a file; None: nothing.
+Verdict = Waits | Refused | None
 
 
-Verdict = Waits | Refused | Taken
+def facts_of(found: os.stat_result) -> Facts | None:
+    """Return what the system says of a regular file; None of anything else."""
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return Facts(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_nlink)
 
 
 def of_name(path: str, options: IntakeOptions) -> str:
@@ -142,9 +146,10 @@ def settling(past: Past, settle: float, now: float) -> Waits | None:
     return Waits(changed + again, left)
 
 
-def of_size(facts: Facts, past: Past, options: IntakeOptions, now: float) -> Verdict | None:
+def of_size(past: Past, options: IntakeOptions, now: float) -> Verdict:
     """Return what the size of a file says against it; None when nothing. An empty one is whole
     for who says so alone: too many writers begin with one."""
+    facts = past.facts
     if facts.size == 0 < options.min_size:
         return Waits(f"empty for {format_duration(now - past.since)}")
     if facts.size < options.min_size:

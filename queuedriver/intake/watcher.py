@@ -2,8 +2,8 @@
 
     folder.py      which names came and went
     examining.py   one look at one file; what it says against the file: rules.py and contents.py
-    handover.py    from a folder that may be written: claim, seal, enter
-    ledger.py      from a folder that is to stay as it is: copy, decide, publish
+    handover.py    claim, copy, commit, publish, finish; and what is found of those who are gone
+    ledger.py      from a folder that is to stay as it is: whoever is noted first has taken it
     home.py        who else takes from the folder, and who of them is gone
     intake.py      opens all that, and turns the watcher until it is to leave
 
@@ -18,21 +18,17 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.driving.measurements import FILES
 from queuedriver.errors import is_trouble
 from queuedriver.format import names
 from queuedriver.format.units import format_duration
 from queuedriver.intake.duplicates import Contents
-from queuedriver.intake.examining import NOT_REGULAR, Examiner
-from queuedriver.intake.folder import Folder, facts_of
+from queuedriver.intake.examining import NOT_REGULAR, Examined, examine
 from queuedriver.intake.handover import Claim, Handover
-from queuedriver.intake.into import Into
-from queuedriver.intake.ledger import Ledger
 from queuedriver.intake.options import fill
-from queuedriver.intake.rules import Facts, Past, Refused, Waits, of_name
+from queuedriver.intake.rules import STUCK, Past, Waits, facts_of, of_name, remember
 
 # Files that are looked at in one turn; and in one second, of those that only wait, and of those
 # that were taken and stay, for which a look is a single call.
@@ -46,44 +42,28 @@ _SHARE = 25
 # A file that waits for so many seconds is looked at this much more seldom.
 _PATIENCE = 10.0
 _RECOVER_EVERY = 5.0
-# States of files: those that are told of, and of one that was taken and stays.
-_SETTLING, _WAITING_MARKER, _, _STUCK = FILES
-STAYS = "stays"
+# There is nothing to wait for: it was taken, or refused, and stays.
+STAYS = Waits("was taken, and stays", state="stays")
 
 
 class Candidate:
     """A file that may be taken, in the folder or claimed."""
 
-    __slots__ = ("due", "known", "past", "state", "told", "waits")
+    __slots__ = ("due", "past", "told", "waits")
 
-    def __init__(self, due: float, known: Facts | None = None) -> None:
+    def __init__(self, due: float) -> None:
         self.due = due
-        # As what it was claimed, or taken.
-        self.known = known
         self.past: Past | None = None
         self.waits = Waits("was just seen", 0.0)
-        self.state = _SETTLING
         # Whether people were told for how long it waits.
         self.told = False
-
-    @property
-    def is_left(self) -> bool:
-        """Return whether there is nothing to wait for: it was taken, and stays."""
-        return self.state is STAYS
 
 
 class Watcher:
     """Takes from one folder into one queue, turn by turn. Instants are monotonic, and arguments."""
 
     def __init__(
-        self,
-        folder: Folder,
-        examiner: Examiner,
-        taker: Handover | Ledger,
-        into: Into,
-        *,
-        contents: Contents,
-        blocked: Callable[[int, int], str],
+        self, taker: Handover, contents: Contents | None, blocked: Callable[[int, int], str]
     ) -> None:
         # Documents that entered, and files that were refused.
         self.taken = self.refused = 0
@@ -94,11 +74,9 @@ class Watcher:
         self.claims: dict[Claim, Candidate] = {}
         # Paths that are never taken under their names.
         self.filtered: set[str] = set()
-        self.folder = folder
-        self._examiner = examiner
-        self._taker = taker
-        self._into = into
-        self._options = options = examiner.options
+        self.folder = taker.folder
+        self.taker = taker
+        self._options = options = taker.options
         self._contents = contents
         self._why_blocked = blocked
         # When to look at which file; one that has another instant by now is passed over.
@@ -146,13 +124,14 @@ class Watcher:
     @property
     def settling(self) -> str:
         """Return a file that will be taken, or looked at anew, by time alone; "" without any."""
+        return next((path for path, waits in self.waiting() if waits.seconds is not None), "")
+
+    def waiting(self) -> Iterator[tuple[str, Waits]]:
+        """Yield the path of each file that is not taken, and what it waits for."""
         claimed = ((claim.path, one) for claim, one in self.claims.items())
-        by_time = (
-            path
-            for path, one in itertools.chain(claimed, self.files.items())
-            if one.waits.seconds is not None and not one.is_left
-        )
-        return next(by_time, "")
+        for path, one in itertools.chain(claimed, self.files.items()):
+            if one.waits is not STAYS:
+                yield path, one.waits
 
     # Names
 
@@ -188,7 +167,10 @@ class Watcher:
         for path, file in self.files.items() if came else ():
             at, name = os.path.split(path)
             of_it = (os.path.join(at, fill(form, name)) for form in self._options.markers)
-            if not (file.is_left or came.isdisjoint(of_it)):
+            if not (file.waits is STAYS or came.isdisjoint(of_it)):
+                if file.past is not None:
+                    # What a list says of it may be another thing now.
+                    file.past = file.past._replace(asked_until=0.0)
                 self._look_at(path, file, now)
 
     def _look_at(self, path: str, file: Candidate, when: float) -> None:
@@ -198,15 +180,15 @@ class Watcher:
     # Files
 
     def _consider(self, path: str, file: Candidate, now: float) -> None:
-        """Look at a file, and take it when nothing speaks against that."""
+        """Look at a file, and claim it when nothing speaks against that."""
         at, name = os.path.split(path)
         try:
             with self.folder.opened(at) as directory:
-                if isinstance(self._taker, Ledger) and self._stays(self._taker, directory, path):
+                if self._options.leaves and self._stays(directory, path, file, now):
                     every = max(LONGEST_POLL, len(self.files) / _STAYING_A_SECOND)
                     self._look_at(path, file, now + every)
                     return
-                examined = self._examiner.of_drop(directory, name, file.past, now)
+                examined = examine(self.taker.told, directory, name, file.past, now)
         except FileNotFoundError:
             del self.files[path]
             return
@@ -214,8 +196,7 @@ class Watcher:
             # It stays, and is counted.
             del self.files[path]
             return
-        file.state = _SETTLING
-        self._tell_of(path, file, examined.past, now)
+        self._learn(path, file, examined, now)
         verdict = examined.verdict
         if not isinstance(verdict, Waits):
             self.blocked = self._why_blocked(self.taken, len(self.claims))
@@ -223,151 +204,136 @@ class Watcher:
         if isinstance(verdict, Waits):
             self._wait(file, verdict, now)
             self._look_at(path, file, file.due)
-        elif file.past is not None:
-            why = verdict.why if isinstance(verdict, Refused) else ""
-            self._take(path, file, file.past.facts, why, now)
+        else:
+            self._take(path, file, verdict.why if verdict is not None else "", now)
 
-    def _stays(self, ledger: Ledger, directory: Directory, path: str) -> bool:
+    def _stays(self, directory: Directory, path: str, file: Candidate, now: float) -> bool:
         """Return whether a file was taken, or refused, as it is, and stays."""
-        file = self.files[path]
-        facts = facts_of(directory.status(os.path.basename(path)))
-        if facts is None or (facts != file.known and not ledger.has(path, facts)):
+        facts, past = facts_of(directory.status(os.path.basename(path))), file.past
+        if facts is None:
             return False
-        file.state, file.known = STAYS, facts
+        if file.waits is STAYS and past is not None:
+            if past.facts == facts:
+                return True
+            # If this is another drop, it waits since now.
+            file.past, file.told = past._replace(first=now), False
+        if not self.taker.stays(path, facts):
+            return False
+        file.waits, file.past = STAYS, remember(file.past, facts, now)
         return True
 
-    def _take(self, path: str, file: Candidate, facts: Facts, why: str, now: float) -> None:
-        """Take a file, or, where it says `why`, refuse it."""
+    def _take(self, path: str, file: Candidate, why: str, now: float) -> None:
+        """Claim a file, or, where it says `why`, refuse it."""
         docid = fill(self._options.docid, os.path.basename(path), path)
         if (reason := names.objection(docid)) is not None:
             why = f"cannot be a docid: {reason}"
-        if isinstance(self._taker, Handover):
-            self._claim(self._taker, path, docid, facts, why, now)
-            return
-        self._copy(self._taker, path, docid, facts, why)
-        # Whether it is in the ledger now.
-        self._look_at(path, file, now + self._options.poll)
-
-    def _claim(
-        self, taker: Handover, path: str, docid: str, facts: Facts, why: str, now: float
-    ) -> None:
+        drop = self.taker.drop(path, docid, file.past.facts if file.past is not None else None)
         if why:
-            taker.refuse_drop(path, docid, why)
+            self.taker.refuse(drop, why)
             self.refused += 1
-        elif (claim := taker.claim(path, docid)) is not None:
-            self.claims[claim] = Candidate(now, facts)
-        self.files.pop(path, None)
-
-    def _copy(self, taker: Ledger, path: str, docid: str, facts: Facts, why: str) -> None:
-        """Take a copy of a file that is to stay."""
-        if why:
-            taker.leave(path, docid, facts, "refused", why)
-            self.refused += 1
+            self._end(drop, file, now)
             return
-        at, name = os.path.split(path)
-        with self.folder.opened(at) as directory:
-            twin = self._contents.why(directory, name, path)
-        if twin:
-            taker.leave(path, docid, facts, "skipped", twin)
-        elif taker.take(path, docid, facts, ask=self._examiner.leases):
-            self.taken += 1
-            self._contents.entered(path, docid)
-        else:
-            self._contents.gone(path)
+        claim = self.taker.claim(drop)
+        del self.files[path]
+        if claim is not None:
+            self.claims[claim] = Candidate(now) if claim.moved else file
+            file.due = now
+
+    def _end(self, claim: Claim, file: Candidate, now: float) -> None:
+        """Look once more at a file that stays in the folder, when all is done with it."""
+        self.claims.pop(claim, None)
+        if self._options.leaves:
+            self.files[claim.path] = file
+            self._look_at(claim.path, file, now + self._options.poll)
+        elif not claim.moved:
+            self.files.pop(claim.path, None)
 
     def _wait(self, file: Candidate, waits: Waits, now: float) -> None:
         """Note what a file waits for, and when it is looked at again."""
         since = file.past.since if file.past is not None else now
         step = min(max(self._options.poll, (now - since) / _PATIENCE), LONGEST_POLL)
         left = math.inf if waits.seconds is None else max(waits.seconds, 0.0)
-        waiting = _WAITING_MARKER if waits.for_marker else _SETTLING
-        file.state = _STUCK if file.told else waiting
-        file.waits, file.due = waits, now + min(max(step, len(self.files) / _A_SECOND), left)
+        file.waits = waits._replace(state=STUCK) if file.told else waits
+        file.due = now + min(max(step, len(self.files) / _A_SECOND), left)
 
     def _put_off(self, file: Candidate, error: OSError, now: float) -> None:
         """Note that a file cannot be taken, and why: it is looked at again."""
         self._wait(file, Waits(f"cannot be taken: {error.strerror}", LONGEST_POLL), now)
         file.due = now + LONGEST_POLL
 
-    def _tell_of(self, path: str, file: Candidate, past: Past | None, now: float) -> None:
+    def _learn(self, path: str, file: Candidate, examined: Examined, now: float) -> None:
         """Take what is known of a file now, and tell what people should know of it."""
-        before, file.past = file.past, past
+        before, file.past = file.past, examined.past
+        past = file.past
         if past is None:
             return
         if before is not None and past.came_back > before.came_back:
-            self._into.note("came-back", path, "was written again after it had settled")
+            self.taker.note("came-back", path, "was written again after it had settled")
         if now - past.first > self._options.stuck_after and not file.told:
             file.told = True
             waited = format_duration(now - past.first)
-            self._into.note("stuck", path, f"waits for {waited}: {file.waits.why}")
+            self.taker.note("stuck", path, f"waits for {waited}: {file.waits.why}")
 
     # Claims
 
     def _recover(self, now: float) -> None:
         """Take over what intakes that are gone have left, and remove what nobody needs."""
-        self._contents.sweep(now)
-        taker = self._taker
-        taker.home.roster.refresh()
-        if isinstance(taker, Ledger):
-            taker.recover()
-            taker.forget(now)
-            return
-        taker.recover({claim.token for claim in self.claims})
-        for claim in () if self.blocked else taker.claim_given_back():
+        if self._contents is not None:
+            self._contents.sweep(now)
+        self.taker.home.roster.refresh()
+        self.taker.recover({claim.token for claim in self.claims}, now)
+        for claim in () if self.blocked else self.taker.claim_given_back():
             self.claims[claim] = Candidate(now)
 
     def _seal(self, now: float) -> None:
-        """Let claims into the queue that nobody writes any more."""
-        taker, sealed = self._taker, []
-        for claim, one in list(self.claims.items()):
-            if isinstance(taker, Ledger) or one.due > now:
+        """Let claims into the queue that nobody writes any more; of one content one at a time."""
+        sums: dict[Claim, str] = {}
+        for claim, file in list(self.claims.items()):
+            if file.due > now:
                 continue
             try:
-                if self._is_sealed(taker, claim, one, now):
-                    sealed.append(claim)
+                sum = self._sealed(claim, file, now)
+                if sum is not None and (not sum or sum not in sums.values()):
+                    sums[claim] = sum
             except FileNotFoundError:
                 # Taken back, or in the queue, and we were not told.
-                self._contents.gone(claim.token)
-                del self.claims[claim]
+                self._end(claim, file, now)
             except OSError as error:
                 # Where that ends the turn, the others come first in the next.
-                self._put_off(one, error, now)
+                self._put_off(file, error, now)
                 if is_trouble(error):
                     raise
-        entered = taker.enter(sealed) if sealed and isinstance(taker, Handover) else {}
-        for claim, problem in entered.items():
-            if problem is not None:
-                self._put_off(self.claims[claim], problem, now)
-                continue
-            del self.claims[claim]
-            self.taken += 1
-            self._contents.entered(claim.token, claim.docid)
+        for claim, problem in self.taker.enter(sums).items():
+            file = self.claims[claim]
+            if problem is None:
+                self.taken += 1
+                if self._contents is not None:
+                    self._contents.entered(sums[claim], claim.docid)
+            if problem is None or isinstance(problem, FileNotFoundError):
+                self._end(claim, file, now)
+            else:
+                self._put_off(file, problem, now)
 
-    def _is_sealed(self, taker: Handover, claim: Claim, one: Candidate, now: float) -> bool:
-        """Return whether a claim may enter; one that never will is through."""
-        home = taker.home.directory
-        examined = self._examiner.of_claim(home, claim.working, one.known, one.past, now)
-        self._tell_of(claim.path, one, examined.past, now)
-        if isinstance(examined.verdict, Waits):
-            self._wait(one, examined.verdict, now)
-            return False
-        one.due = now + self._options.poll
-        if isinstance(examined.verdict, Refused):
-            taker.refuse(claim, examined.verdict.why)
-            self.refused += 1
-            del self.claims[claim]
-            return False
-        return not self._is_duplicate(taker, claim)
-
-    def _is_duplicate(self, taker: Handover, claim: Claim) -> bool:
-        """Return whether a claim is through because its content was there."""
-        why = self._contents.why(taker.home.directory, claim.working, claim.token)
+    def _sealed(self, claim: Claim, file: Candidate, now: float) -> str | None:
+        """Return the sum of what may enter; None of a claim that waits, or is through."""
+        with self.taker.place(claim) as place:
+            told, known = self.taker.told, claim.known
+            examined = examine(told, *place, file.past, now, claimed=True, known=known)
+            self._learn(claim.path, file, examined, now)
+            verdict = examined.verdict
+            if isinstance(verdict, Waits):
+                self._wait(file, verdict, now)
+                return None
+            file.due = now + self._options.poll
+            sum, why = "", verdict.why if verdict is not None else ""
+            if self._contents is not None and not why:
+                sum, why = self._contents.look(place)
         if not why:
-            return False
-        if self._options.duplicates == "skip":
-            taker.skip(claim, why)
+            return sum
+        if verdict is None and self._options.duplicates == "skip":
+            self.taker.skip(claim, why)
         else:
-            taker.refuse(claim, why)
+            self.taker.refuse(claim, why)
             self.refused += 1
-        del self.claims[claim]
-        return True
+        self._end(claim, file, now)
+        return None

@@ -201,7 +201,7 @@ class Scene:
             left += [one for one in os.listdir(home) if one.endswith((".working", ".written"))]
             left += [one for one in os.listdir(home) if one.endswith(".ready")]
         inside = self.queue / ".queuedriver/intake"
-        left += [one for one in os.listdir(inside) if one.endswith((".writing", ".copy"))]
+        left += [one for one in os.listdir(inside) if one.endswith(".writing")]
         return left
 
     def _account(self, wanted: list[bytes], seconds: float) -> Outcome:

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
-from queuedriver.format.records import read_record
-from queuedriver.intake import ledger
-from queuedriver.intake.examining import Examined, Examiner
+from queuedriver.intake import handover, ledger, watcher
+from queuedriver.intake.examining import Examined, examine
 from queuedriver.intake.handover import Claim, Handover
-from queuedriver.intake.into import Into
 from queuedriver.intake.ledger import Ledger
-from queuedriver.intake.rules import Facts, Past, Taken, Waits
+from queuedriver.intake.options import Told
+from queuedriver.intake.rules import Facts, Past, Waits
 from tests.simulation.happenings import Interruption
 from tests.simulation.intakes import KINDS, SCENES, IntakeSchedule, draw
 from tests.simulation.kernel import Kernel
@@ -83,25 +82,23 @@ def mutant(
     return note
 
 
-_of_claim = Examiner.of_claim
-
-
-@mutant((Examiner, "of_claim"), kinds={"switch": 1})
+@mutant((watcher, "examine"), kinds={"switch": 1})
 def no_seal(
-    self: Examiner, home: Directory, name: str, known: Facts | None, past: Past | None, now: float
+    told: Told, home: Directory, name: str, past: Past | None, now: float, **said: Any
 ) -> Examined:
     """A claimed file enters without a look whether its writer is done."""
-    return Examined(_of_claim(self, home, name, known, past, now).past, Taken())
+    found = examine(told, home, name, past, now, **said)
+    return Examined(found.past, None) if said else found
 
 
-@mutant((Examiner, "of_claim"), kinds={"switch": 1})
+@mutant((watcher, "examine"), kinds={"switch": 1})
 def back_over_the_name(
-    self: Examiner, home: Directory, name: str, known: Facts | None, past: Past | None, now: float
+    told: Told, home: Directory, name: str, past: Past | None, now: float, **said: Any
 ) -> Examined:
     """A claim that is not sealed is renamed back, over what has been dropped meanwhile."""
-    found = _of_claim(self, home, name, known, past, now)
+    found = examine(told, home, name, past, now, **said)
     item = names.parse(name)
-    if isinstance(found.verdict, Waits) and item is not None:
+    if said and isinstance(found.verdict, Waits) and item is not None:
         with closing(Directory.open(os.path.dirname(home.path))) as folder:
             home.rename_over(name, item.docid, folder)
         raise FileNotFoundError
@@ -116,10 +113,10 @@ def names_without_n(driver: str, salt: str) -> Callable[[int], str]:
 
 
 @mutant((Handover, "_commit"), scenes=_COPIES[:1], kinds={"crash": 3, "consume": 1})
-def no_commit(self: Handover, claim: Claim) -> bool:
+def no_commit(self: Handover, claim: Claim, source: int) -> bool:
     """A copy is published before its claim is committed: who dies in between brings it again."""
-    self._into.publish(claim.copy, claim.docid, claim.token)
-    self.home.directory.rename(claim.working, claim.written)
+    self._publish(claim)
+    self.claims.rename(claim.working, claim.written)
     return True
 
 
@@ -147,65 +144,64 @@ def _stale_after_commit(scenes: tuple[str, ...], _: Mapping[str, int]) -> Intake
     return None
 
 
-def _unseen(self: Handover, copy: names.Item, held: Collection[str]) -> bool:
-    """Whether a listing did not show a claim of this copy, which nobody asks for by its name."""
-    is_ours = copy.state == names.WRITING and self.home.knows(copy.token)
-    return is_ours and self.home.is_gone(copy.token, held)
+_recover_one = Handover._recover
+
+
+def _deletes(output: Directory, source: Directory, name: str) -> None:
+    source.remove(name)
 
 
 @mutant(
-    (Into, "set_aside"),
+    (Handover, "_recover"),
     scenes=("two on one host",),
     hunts=_stale_after_commit,
-    also=((Handover, "_is_unclaimed", _unseen),),
+    also=((handover, "move_aside", _deletes),),
 )
-def sweeper_deletes(self: Into, aside: str) -> None:
-    """A copy whose claim a listing does not show is deleted, and not moved aside: it may have been
-    committed."""
-    self.copies.remove(aside)
+def sweeper_deletes(self: Handover, name: str, item: names.Item) -> None:
+    """A copy whose claim a listing does not show, and nobody asks for by its name, is deleted, and
+    not moved aside: it may have been committed."""
+    if item.state == names.WRITING:
+        self.copies.remove(name)
+    else:
+        _recover_one(self, name, item)
 
 
 _recover = Handover.recover
 
 
 @mutant((Handover, "recover"), kinds=_CRASHES)
-def asks_the_queue(self: Handover, held: set[str]) -> None:
+def asks_the_queue(self: Handover, held: Collection[str], now: float) -> None:
     """Whoever recovers a claim looks whether its document is in the queue already: a newer one of
     its name may be there."""
     home = self.home.directory
     for name, item in list(names.walk(home)):
         if item is not None and item.state == names.WORKING and item.token not in held:
-            there = self._into.queue.present(names.waiting_name(item.docid, 0))
+            there = self.queue.present(names.waiting_name(item.docid, 0))
             if there and self.home.is_gone(item.token):
                 home.remove(name)
-    _recover(self, held)
+    _recover(self, held, now)
 
 
 _set = Ledger._set
 
 
 @mutant((Ledger, "_set"), scenes=_LEAVES, kinds=_CRASHES)
-def ledger_after_publishing(self: Ledger, key: str, token: str) -> bool:
+def ledger_after_publishing(self: Ledger, claim: Claim) -> bool:
     """A copy is published before the ledger says that it was taken."""
-    self._into.publish(ledger._copy(key, token), _docid(self, key, token), token)
-    return _set(self, key, token)
+    self._publish(claim)
+    return _set(self, claim)
 
 
-def _docid(one: Ledger, key: str, token: str) -> str:
-    entry = read_record(one._ledger, ledger._entry(key, token), ledger.Entry)
-    return entry.docid if entry is not None else "gone"
+_copy = Handover._copy
 
 
-_copy = Into.copy
-
-
-@mutant((Into, "copy"), scenes=_LEAVES, kinds=_CRASHES)
-def ledger_before_the_copy(self: Into, source: int, aside: str) -> None:
+@mutant((Handover, "_copy"), scenes=_LEAVES, kinds=_CRASHES)
+def ledger_before_the_copy(self: Handover, source: int, name: str) -> None:
     """The ledger says that a file was taken before it is copied: nobody knows how far that got."""
-    key, _, token = aside.removesuffix(ledger._COPY).partition(".")
-    with closing(self.copies.subdirectory(ledger.LEDGER)) as place:
-        place.rename(ledger._entry(key, token), key)
-    _copy(self, source, aside)
+    item = names.parse(name)
+    assert item is not None
+    self.claims.rename(names.working_name(item.docid, 0, item.token), item.docid)
+    _copy(self, source, name)
 
 
 _rename_new = Directory.rename_new
@@ -236,9 +232,9 @@ def _late_to_win(scenes: tuple[str, ...], _: Mapping[str, int]) -> IntakeSchedul
     run = IntakeSchedule(scene, ()).run()
     tries: list[float] = []
 
-    def late(self: Ledger, key: str, token: str) -> bool:
+    def late(self: Ledger, claim: Claim) -> bool:
         tries.append(run.world.kernel.taken)
-        return _set(self, key, token)
+        return _set(self, claim)
 
     with seam(Ledger, "_set", late):
         run()
@@ -253,24 +249,11 @@ def _late_to_win(scenes: tuple[str, ...], _: Mapping[str, int]) -> IntakeSchedul
 @mutant((Ledger, "forget"), scenes=_LEAVES, hunts=_late_to_win)
 def forgets_while_it_is_copied(self: Ledger, now: float) -> None:
     """What is gone is forgotten while somebody copies it, who has looked for the last time."""
-    with seam(Ledger, "_begun", lambda _: iter(())):
+    with seam(Ledger, "_begun", lambda _: set[str]()):
         _forget(self, now)
 
 
-class _AsItWas(tuple[object, ...]):
-    """Equal to everything."""
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    __hash__ = tuple.__hash__
-
-
-_take = Ledger.take
-
-
-@mutant((Ledger, "take"), scenes=_LEAVES)
-def no_verify(self: Ledger, path: str, docid: str, facts: Facts, *, ask: bool) -> bool:
+@mutant((Ledger, "_is_as_it_was"), scenes=_LEAVES)
+def no_verify(self: Ledger, claim: Claim, source: int) -> bool:
     """What was copied is not compared with what had settled, nor is asked who writes."""
-    with seam(ledger, "look_at", lambda *_: _AsItWas()):
-        return _take(self, path, docid, facts, ask=False)
+    return True

@@ -101,12 +101,14 @@ class IntakeRun:
             for module in (leases, examining, ledger):
                 changed.enter_context(seam(module, "writers", self._writers))
             # Of this host, for people.
-            changed.enter_context(seam(intake, "note_where", lambda *_: None))
+            changed.enter_context(seam(intake, "note_told", lambda *_: None))
             # All that is gone is forgotten with the second look.
             changed.enter_context(seam(ledger, "_PARTS", ("",)))
             changed.enter_context(seam(ledger, "_FORGET_EVERY", 0.0))
             if self.scene.two:
-                changed.enter_context(seam(Handover, "_can_rename", lambda self, claim: False))
+                changed.enter_context(
+                    seam(Handover, "_enters_by_rename", lambda self, claim: False)
+                )
             try:
                 self._begin()
                 self._play()
@@ -141,7 +143,7 @@ class IntakeRun:
 
         def act() -> None:
             one = Intake(FOLDER, QUEUE, options, id=name.replace(" ", "-"))
-            with one._opened() as watcher:
+            with one.opened() as watcher:
                 world.show()
                 until, turns = world.now + seconds, 0 if seconds else _TURNS
                 while world.now < until or turns > 0:

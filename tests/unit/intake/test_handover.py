@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.claims.handoff import move_aside
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import ConfigError
 from queuedriver.intake.handover import Claim, Handover
@@ -15,10 +16,18 @@ from queuedriver.intake.watcher import Candidate, Watcher
 from tests.intakes import SETTLE, Site, claimed
 
 
-def handover(intake: Watcher) -> Handover:
-    taker = intake._taker
-    assert isinstance(taker, Handover)
-    return taker
+def claim_of(intake: Watcher, name: str) -> Claim:
+    """Claim a drop, and no more."""
+    claim = intake.taker.claim(intake.taker.drop(name, name, None))
+    assert claim is not None
+    return claim
+
+
+def commit(site: Site, taker: Handover, claim: Claim) -> None:
+    """Copy a claim and commit it, and no more."""
+    with (site.home / claim.working).open("rb") as file:
+        taker._copy(file.fileno(), claim.copy)
+        assert taker._commit(claim, file.fileno())
 
 
 def test_a_drop_that_has_settled_enters_and_is_gone_from_the_folder(any_site: Site) -> None:
@@ -52,8 +61,7 @@ def test_a_drop_does_not_enter_while_somebody_has_it_open_for_writing(any_site: 
 
 def test_who_opened_a_file_before_it_was_claimed_may_write_it_to_its_end(any_site: Site) -> None:
     path, intake = any_site.drop("a", b"half"), any_site.intake()
-    claim = handover(intake).claim("a", "a")
-    assert claim is not None
+    claim = claim_of(intake, "a")
     intake.claims[claim] = one = _candidate(any_site)
     with (any_site.home / claim.working).open("ab") as file:
         any_site.turn(intake, times=3)
@@ -86,7 +94,7 @@ def test_without_leases_a_claim_stands_still_before_it_enters(any_site: Site) ->
 def test_what_an_intake_had_claimed_when_it_died_is_taken_by_another(any_site: Site) -> None:
     any_site.drop("a")
     first = any_site.intake("one")
-    assert handover(first).claim("a", "a") is not None
+    claim_of(first, "a")
     other = any_site.intake("two", "0002")
     any_site.turn(other, times=3)
     assert any_site.entered == {}, "it lives"
@@ -99,12 +107,7 @@ def test_what_an_intake_had_claimed_when_it_died_is_taken_by_another(any_site: S
 def test_what_an_intake_had_committed_when_it_died_is_published_once(any_site: Site) -> None:
     any_site.drop("a")
     first = any_site.intake("one")
-    taker = handover(first)
-    claim = taker.claim("a", "a")
-    assert claim is not None
-    with (any_site.home / claim.working).open("rb") as file:
-        taker._into.copy(file.fileno(), claim.copy)
-    assert taker._commit(claim)
+    commit(any_site, first.taker, claim_of(first, "a"))
     any_site.dies("one")
     others = any_site.intake("two", "0002"), any_site.intake("three", "0003")
     any_site.turn(*others, times=3)
@@ -115,20 +118,18 @@ def test_what_an_intake_had_committed_when_it_died_is_published_once(any_site: S
 def test_who_was_taken_for_dead_publishes_nothing_twice(any_site: Site) -> None:
     any_site.drop("a")
     first = any_site.intake("one")
-    claim = handover(first).claim("a", "a")
-    assert claim is not None
+    claim = claim_of(first, "a")
     any_site.dies("one")
     any_site.turn(any_site.intake("two", "0002"), times=3)
     assert any_site.entered == {"a": b"whole"}
-    assert isinstance(handover(first).enter([claim])[claim], FileNotFoundError)
+    assert isinstance(first.taker.enter([claim])[claim], FileNotFoundError)
     assert any_site.entered == {"a": b"whole"}
 
 
 def test_a_copy_that_was_never_committed_is_moved_aside_and_not_deleted(site: Site) -> None:
     site.drop("a")
     first = site.intake("one")
-    claim = handover(first).claim("a", "a")
-    assert claim is not None
+    claim = claim_of(first, "a")
     (site.inside / claim.copy).write_bytes(b"ha")
     site.dies("one")
     site.turn(site.intake("two", "0002"), times=3)
@@ -139,8 +140,8 @@ def test_a_copy_that_was_never_committed_is_moved_aside_and_not_deleted(site: Si
 @pytest.mark.parametrize("after", ["move", "leave"])
 def test_a_copy_that_cannot_be_moved_aside_keeps_nobody_from_taking(site: Site, after: str) -> None:
     site.drop("a")
-    token = site.intake("one", after=after)._taker.home.mint.next(1)
-    copy = f"a.{token}.writing" if after == "move" else f"{'0' * 40}.{token}.copy"
+    token = site.intake("one", after=after).taker.home.mint.next(1)
+    copy = f"{'a' if after == 'move' else '0' * 40}.{token}.writing"
     orphans = site.queue / ".queuedriver/orphans"
     orphans.mkdir()
     for where in (site.inside, orphans):
@@ -153,13 +154,11 @@ def test_a_copy_that_cannot_be_moved_aside_keeps_nobody_from_taking(site: Site, 
 
 def test_a_commit_whose_copy_was_moved_aside_is_published_all_the_same(site: Site) -> None:
     site.drop("a")
-    taker = handover(site.intake("one"))
-    claim = taker.claim("a", "a")
-    assert claim is not None
-    with (site.home / claim.working).open("rb") as file:
-        taker._into.copy(file.fileno(), claim.copy)
-    assert taker._commit(claim)
-    taker._into.set_aside(claim.copy)
+    first = site.intake("one")
+    claim = claim_of(first, "a")
+    commit(site, first.taker, claim)
+    with Directory.open(site.queue) as queue, Directory.open(site.inside) as copies:
+        move_aside(queue, copies, claim.copy)
     site.dies("one")
     site.turn(site.intake("two", "0002"), times=2)
     assert site.entered == {"a": b"whole"}
@@ -181,7 +180,7 @@ def test_a_claim_that_may_not_be_read_waits_with_its_reason_and_holds_nobody_up(
     any_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     any_site.drop("a")
-    assert handover(any_site.intake("one")).claim("a", "a") is not None
+    claim_of(any_site.intake("one"), "a")
     any_site.dies("one")
     any_site.drop("b")
     other = any_site.intake("two", "0002")
@@ -202,8 +201,7 @@ def test_a_claim_that_turns_out_to_be_no_file_is_refused(site: Site, what: str) 
     site.drop("a")
     site.drop("b")
     intake = site.intake()
-    claim = handover(intake).claim("a", "a")
-    assert claim is not None
+    claim = claim_of(intake, "a")
     path = site.home / claim.working
     path.unlink()
     if what == "link":

@@ -9,7 +9,6 @@ import pytest
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import CannotUse, ConfigError, FileSystemTrouble
 from queuedriver.format.records import Registration
-from queuedriver.intake.handover import Handover
 from queuedriver.intake.intake import Intake
 from queuedriver.intake.options import IntakeOptions
 from tests.intakes import Site
@@ -25,7 +24,7 @@ def test_who_left_nothing_and_has_been_gone_for_a_day_is_forgotten(site: Site) -
 def test_who_has_come_back_since_one_looked_is_not_forgotten(site: Site) -> None:
     site.intake("one")
     site.dies("one")
-    home = site.intake("two", "0002")._taker.home
+    home = site.intake("two", "0002").taker.home
     home.roster.refresh()
     site.intake("one", "0003")
     home.forget_the_gone(set())
@@ -36,9 +35,8 @@ def test_an_intake_waits_for_the_silence_of_a_former_life_of_its_id_and_takes_ov
     site: Site,
 ) -> None:
     site.drop("a")
-    taker = site.intake("one", "0001")._taker
-    assert isinstance(taker, Handover)
-    assert taker.claim("a", "a") is not None
+    taker = site.intake("one", "0001").taker
+    assert taker.claim(taker.drop("a", "a", None)) is not None
     path = site.home / "intakes/one.json"
     said = msgspec.json.decode(path.read_bytes(), type=Registration)
     # In a container that is gone: its process cannot be seen from here.

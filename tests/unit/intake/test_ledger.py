@@ -3,23 +3,30 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.intake.explaining import why
-from queuedriver.intake.folder import facts_of
-from queuedriver.intake.home import Told
-from queuedriver.intake.ledger import _FORGET_EVERY, Ledger, key_of
-from queuedriver.intake.rules import Facts
+from queuedriver.intake.handover import Claim
+from queuedriver.intake.home import note_told
+from queuedriver.intake.ledger import _FORGET_EVERY, Ledger
+from queuedriver.intake.rules import Facts, facts_of
 from queuedriver.intake.watcher import Watcher
 from tests.intakes import SETTLE, Site
 
 
-def ledger(intake: Watcher) -> Ledger:
-    taker = intake._taker
-    assert isinstance(taker, Ledger)
-    return taker
+def entering(intake: Watcher, claim: Claim) -> OSError | None:
+    """Let a claim enter; return why it did not."""
+    return intake.taker.enter([claim])[claim]
+
+
+def claim_of(site: Site, intake: Watcher, name: str = "a") -> Claim:
+    """Claim a drop as it is now, and no more."""
+    claim = intake.taker.claim(intake.taker.drop(name, name, facts(site, name)))
+    assert claim is not None
+    return claim
 
 
 def facts(site: Site, name: str) -> Facts:
@@ -54,6 +61,19 @@ def test_a_file_that_was_written_again_is_another_drop(any_site: Site) -> None:
     assert sorted(any_site.entered.values()) == [b"again", b"first"]
 
 
+def test_a_file_that_is_written_again_after_a_day_does_not_wait_for_a_day(site: Site) -> None:
+    intake = site.intake(after="leave")
+    site.drop("a", b"first")
+    site.turn(intake, times=3)
+    site.turn(intake, seconds=86400.0)
+    site.drop("a", b"again")
+    site.turn(intake, seconds=5 * SETTLE, times=4)
+    intake.taker.journal.flush()
+    (journal,) = (site.queue / ".queuedriver/journal").glob("*.jsonl")
+    assert '"stuck"' not in journal.read_text()
+    assert sorted(site.entered.values()) == [b"again", b"first"]
+
+
 def test_of_two_intakes_one_takes_a_drop(any_site: Site) -> None:
     any_site.drop("a")
     both = [any_site.intake(id, after="leave") for id in ("one", "two")]
@@ -65,40 +85,45 @@ def test_of_two_intakes_one_takes_a_drop(any_site: Site) -> None:
 def test_a_file_that_changed_while_it_was_copied_does_not_enter(any_site: Site) -> None:
     any_site.drop("a", b"half")
     intake = any_site.intake(after="leave")
-    before = facts(any_site, "a")
+    claim = claim_of(any_site, intake)
     any_site.drop("a", b"half and whole")
-    assert not ledger(intake).take("a", "a", before, ask=True)
+    assert isinstance(entering(intake, claim), FileNotFoundError)
     assert any_site.entered == {}
     any_site.turn(intake, times=3)
     assert any_site.entered == {"a": b"half and whole"}
 
 
-def test_what_a_dead_intake_has_won_is_published(site: Site) -> None:
+def test_what_a_dead_intake_has_won_is_published(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.drop("a")
-    taker = ledger(site.intake("one", after="leave"))
-    publish, taker._into.publish = taker._into.publish, lambda *_: None  # type: ignore[method-assign]
-    taker.take("a", "a", facts(site, "a"), ask=True)
+    one = site.intake("one", after="leave")
+    with monkeypatch.context() as dead:
+        dead.setattr(Ledger, "_publish", lambda *_: None)
+        entering(one, claim_of(site, one))
     assert site.entered == {}
-    taker._into.publish = publish  # type: ignore[method-assign]
     site.dies("one", leaves=True)
     site.turn(site.intake("two", "0002", after="leave"), times=3)
     assert site.entered == {"a": b"whole"}
 
 
-def test_what_a_dead_intake_has_not_won_it_can_never_win(site: Site) -> None:
+def test_what_a_dead_intake_has_not_won_it_can_never_win(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.drop("a")
-    taker = ledger(site.intake("one", after="leave"))
-    decide = taker._set
+    one = site.intake("one", after="leave")
+    decide = Ledger._set
     others: list[Watcher] = []
 
-    def late(key: str, token: str) -> bool:
+    def late(self: Ledger, claim: Claim) -> bool:
+        monkeypatch.undo()
         site.dies("one", leaves=True)
         others.append(site.intake("two", "0002", after="leave"))
         site.turn(*others, times=3)
-        return decide(key, token)
+        return decide(self, claim)
 
-    taker._set = late  # type: ignore[method-assign]
-    assert not taker.take("a", "a", facts(site, "a"), ask=True)
+    monkeypatch.setattr(Ledger, "_set", late)
+    assert isinstance(entering(one, claim_of(site, one)), FileNotFoundError)
     assert others[0].taken == 1
     assert site.entered == {"a": b"whole"}
 
@@ -177,14 +202,11 @@ def test_what_is_gone_is_remembered_while_somebody_copies_it(site: Site) -> None
     intake = site.intake(after="leave")
     take(site, intake, "a", "b")
     # Another that has looked at the file for the last time, and goes on after a while.
-    other = ledger(site.intake("two", "0002", after="leave"))
-    key = key_of("a", facts(site, "a"))
-    entry = site.inside / f"ledger/{key}.{other._next()}"
-    entry.write_bytes((site.inside / f"ledger/{key}").read_bytes())
+    other = claim_of(site, site.intake("two", "0002", after="leave"))
     (site.folder / "a").unlink()
     sweep(site, intake)
     assert remembered(site) == {"a", "b"}
-    entry.unlink()
+    (site.inside / "ledger" / other.working).unlink()
     sweep(site, intake)
     assert remembered(site) == {"b"}
 
@@ -197,22 +219,24 @@ def test_a_duplicate_is_skipped_and_not_refused(site: Site) -> None:
     assert site.entered == {"a": b"whole"}
     assert site.left == ["a", "b"]
     assert intake.refused == 0
-    intake._into.journal.flush()
+    intake.taker.journal.flush()
     (journal,) = (site.queue / ".queuedriver/journal").glob("*.jsonl")
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     noted = [(one["event"], one["docid"]) for one in events]
     assert noted == [("submitted", "a"), ("skipped", "b")]
 
 
-def test_why_says_of_a_duplicate_that_it_is_one_and_of_which(site: Site) -> None:
+def test_why_says_of_a_duplicate_that_it_is_one_and_of_which(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     intake = site.intake(after="leave", duplicates="skip", max_size=10)
-    told = Told(queue=str(site.queue), options=intake._examiner.options, leases=True, local=True)
-    intake._taker.home.note(told, intake.folder.directory)
+    note_told(intake.folder.directory, intake.taker.home.directory, intake.taker.told)
     for name, content in (("a", b"whole"), ("b", b"whole"), ("c", b"much too large")):
         site.drop(name, content)
         site.turn(intake, times=3)
-    with Directory.open(site.folder) as folder, Directory.open(site.inside) as home:
-        said = {name: why(folder, home, name) for name in "abc"}
+    with Directory.open(site.folder) as folder:
+        said = {name: why(folder, name) for name in "abc"}
     assert said["a"] == "entered as a"
     assert said["b"] == "skipped as a duplicate: its content entered before, as a"
     assert said["c"].startswith("refused: 14 B is more than max_size")

@@ -95,16 +95,16 @@ def test_who_settles_for_longer_than_the_bound_is_not_bounded() -> None:
 def test_an_empty_file_waits_for_ever_unless_somebody_wants_it() -> None:
     empty = WHOLE._replace(size=0)
     past = remember(None, empty, 0.0)
-    assert of_size(empty, past, OPTIONS, 240.0) == Waits("empty for 4 min")
-    assert of_size(empty, past, IntakeOptions(min_size=0), 240.0) is None
+    assert of_size(past, OPTIONS, 240.0) == Waits("empty for 4 min")
+    assert of_size(past, IntakeOptions(min_size=0), 240.0) is None
 
 
 def test_a_file_that_is_too_small_waits_and_one_that_is_too_large_is_refused() -> None:
     options = IntakeOptions(min_size=5, max_size=20)
-    past = remember(None, WHOLE, 0.0)
-    assert isinstance(of_size(WHOLE._replace(size=4), past, options, 0.0), Waits)
-    assert of_size(WHOLE, past, options, 0.0) is None
-    assert isinstance(of_size(WHOLE._replace(size=21), past, options, 0.0), Refused)
+    small, whole, large = (remember(None, WHOLE._replace(size=one), 0.0) for one in (4, 10, 21))
+    assert isinstance(of_size(small, options, 0.0), Waits)
+    assert of_size(whole, options, 0.0) is None
+    assert isinstance(of_size(large, options, 0.0), Refused)
 
 
 def test_age_is_by_the_last_writing() -> None:

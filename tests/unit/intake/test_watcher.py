@@ -16,7 +16,9 @@ from queuedriver.claims import leftovers
 from queuedriver.claims.leftovers import SWEEP_EVERY
 from queuedriver.disk.filesystem import Directory
 from queuedriver.intake import watcher
-from queuedriver.intake.telling import waiting
+from queuedriver.intake.examining import examine
+from queuedriver.intake.intake import waiting
+from queuedriver.intake.options import Told
 from tests.intakes import SETTLE, Site
 
 
@@ -27,7 +29,7 @@ def test_hidden_files_directories_and_links_stay(site: Site) -> None:
     intake = site.intake()
     site.turn(intake, times=2)
     assert site.entered == {}
-    assert "2 directories or links stay" in waiting(intake).why
+    assert "2 directories or links stay" in waiting(intake)[1]
 
 
 def test_sub_directories_are_taken_from_where_that_was_asked_for(site: Site) -> None:
@@ -89,14 +91,14 @@ def test_files_that_are_not_taken_are_counted_by_what_becomes_of_them(site: Site
     site.drop("empty", b"")
     intake = site.intake(done="{name}.done", stuck_after=3 * SETTLE)
     site.turn(intake)
-    assert waiting(intake).counts == {"settling": 1, "waiting_marker": 1, "filtered": 2}
+    assert waiting(intake)[0] == {"settling": 1, "waiting_marker": 1, "filtered": 2}
     site.turn(intake, times=4)
-    assert waiting(intake).counts == {"stuck": 2, "filtered": 2}
+    assert waiting(intake)[0] == {"stuck": 2, "filtered": 2}
     site.drop("a.done", b"")
     (site.folder / "b.part").unlink()
     site.turn(intake, times=3)
     assert set(site.entered) == {"a"}
-    assert waiting(intake).counts == {"stuck": 1, "filtered": 1}
+    assert waiting(intake)[0] == {"stuck": 1, "filtered": 1}
 
 
 def test_a_file_that_was_taken_and_stays_is_not_counted(site: Site) -> None:
@@ -104,7 +106,7 @@ def test_a_file_that_was_taken_and_stays_is_not_counted(site: Site) -> None:
     intake = site.intake(after="leave")
     site.turn(intake, times=3)
     assert set(site.entered) == {"a"}
-    assert not waiting(intake).counts.total()
+    assert not waiting(intake)[0].total()
 
 
 def test_a_marker_of_a_directory_stays(site: Site) -> None:
@@ -174,6 +176,21 @@ def test_a_file_waits_until_it_is_what_its_manifest_says(site: Site, manifest: s
     assert site.entered == {"a": b"whole"}
 
 
+@pytest.mark.parametrize("manifest", ["SHA256SUMS", "{name}.sha256"])
+def test_a_manifest_that_comes_is_read_at_once(site: Site, manifest: str) -> None:
+    site.drop("a")
+    intake = site.intake(manifest=manifest)
+    for _ in range(30):
+        intake.list_soon()
+        intake.turn(site.now)
+        site.now += 1.0
+    digest = hashlib.sha256(b"whole").hexdigest()
+    site.drop(manifest.replace("{name}", "a"), f"{digest} *a\n".encode())
+    intake.list_soon()
+    intake.turn(site.now)
+    assert site.entered == {"a": b"whole"}
+
+
 def test_a_name_that_cannot_be_a_docid_is_refused(site: Site) -> None:
     site.drop("a.ready")
     site.drop("x" * 200)
@@ -209,9 +226,8 @@ def test_what_met_a_full_disk_is_taken_when_there_is_room_again(
 
     intake = site.intake(after=after)
     site.drop("a")
-    step = "claim" if after == "move" else "take"
     with monkeypatch.context() as disk:
-        disk.setattr(intake._taker, step, full)
+        disk.setattr(type(intake.taker), "claim", full)
         with pytest.raises(OSError, match="No space left"):
             site.turn(intake)
     site.turn(intake, times=3)
@@ -222,14 +238,13 @@ def test_a_claim_that_cannot_be_read_keeps_no_other_from_entering(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intake = site.intake()
-    of_claim = intake._examiner.of_claim
 
-    def torn(home: Directory, name: str, *known: Any) -> Any:
+    def torn(told: Told, home: Directory, name: str, *seen: Any, **known: Any) -> Any:
         if name.startswith("a."):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return of_claim(home, name, *known)
+        return examine(told, home, name, *seen, **known)
 
-    monkeypatch.setattr(intake._examiner, "of_claim", torn)
+    monkeypatch.setattr(watcher, "examine", torn)
     for name in "ab":
         site.drop(name)
     for _ in range(40):
@@ -322,7 +337,7 @@ def test_nothing_is_taken_while_the_queue_holds_as_much_as_it_may(site: Site) ->
     site.turn(intake, times=3)
     taken = set(site.entered)
     assert 2 <= len(taken) < 4
-    assert "queue holds 2 items or more" in waiting(intake).why
+    assert "queue holds 2 items or more" in waiting(intake)[1]
     for path in site.queue.glob("*.ready"):
         path.unlink()
     site.turn(intake, times=3)
@@ -334,7 +349,7 @@ def test_nothing_is_taken_while_the_disk_of_the_queue_is_nearly_full(site: Site)
     site.drop("a")
     site.turn(intake, times=3)
     assert site.entered == {}
-    assert "less than min_free" in waiting(intake).why
+    assert "less than min_free" in waiting(intake)[1]
 
 
 def test_nothing_is_taken_into_a_queue_that_is_closed(site: Site) -> None:
@@ -343,7 +358,7 @@ def test_nothing_is_taken_into_a_queue_that_is_closed(site: Site) -> None:
     (site.queue / "done").touch()
     site.turn(intake, times=3)
     assert site.entered == {}
-    assert "is closed" in waiting(intake).why
+    assert "is closed" in waiting(intake)[1]
     (site.queue / "done").unlink()
     site.turn(intake, times=3)
     assert site.entered == {"a": b"whole"}
@@ -353,7 +368,7 @@ def test_a_file_that_waits_for_long_is_told_of_once_and_goes_on_waiting(site: Si
     intake = site.intake(stuck_after=60.0)
     site.drop("a", b"")
     site.turn(intake, times=20)
-    intake._into.journal.flush()
+    intake.taker.journal.flush()
     journal = (site.queue / ".queuedriver/journal").glob("*.jsonl")
     told = [line for path in journal for line in path.read_text().splitlines() if "stuck" in line]
     assert len(told) == 1
@@ -397,13 +412,13 @@ def test_files_that_wait_are_looked_at_the_more_seldom_the_more_there_are(
     intake = site.intake(done="{name}.done")
     site.turn(intake, times=3)
     looks = []
-    examine = intake._examiner.of_drop
 
-    def counted(*given: Any) -> Any:
-        looks.append(given[1])
-        return examine(*given)
+    def counted(*given: Any, claimed: bool = False, **known: Any) -> Any:
+        if not claimed:
+            looks.append(given[2])
+        return examine(*given, claimed=claimed, **known)
 
-    monkeypatch.setattr(intake._examiner, "of_drop", counted)
+    monkeypatch.setattr(watcher, "examine", counted)
     for _ in range(60):
         site.now += 1.0
         intake.turn(site.now)
@@ -425,5 +440,5 @@ def test_what_was_taken_and_stays_is_looked_at_by_a_single_call(
     intake = site.intake(after="leave")
     site.turn(intake, times=3)
     assert intake.taken == 50
-    monkeypatch.setattr(intake._examiner, "of_drop", None)
+    monkeypatch.setattr(watcher, "examine", None)
     site.turn(intake, seconds=120.0, times=3)
