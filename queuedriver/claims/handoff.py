@@ -281,8 +281,8 @@ def make_visible(
     *,
     replace: bool = False,
 ) -> str | None:
-    """Rename what was written to where it is an item of an output queue, be it from among the
-    orphans, by a sweeper who could not see its claim; return its name there. None: it is not there.
+    """Rename what was written to where it is an item of an output queue, or from the orphans, where
+    a sweeper moved it who could not see its claim; return its name there. None: it is in neither.
     """
     found = move(source, name, output, final, token, replace)
     if found is None:

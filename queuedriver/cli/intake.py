@@ -48,8 +48,8 @@ def intake(
             say(f"{visible(folder)} into {visible(queue)}; Ctrl-C to leave")
     one = Intake(folder, queue, options, id=id and check_driver_id(id), drain=drain)
     left = one.run(last=program.ends_process)
-    if one.unnoted:
-        say(one.unnoted)
+    for words in one.unnoted:
+        say(words)
     if not quiet:
         say(f"{left.word}: {left.why}; {format_count(left.counters.documents, 'document')} taken")
     return left.exit_code

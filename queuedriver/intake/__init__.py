@@ -7,8 +7,7 @@ rules        when a file is taken, and why it is not yet: pure
 folder       which files there are
 leases       whether anybody has a file open for writing
 examining    one look at one file, by the rules
-contents     whether a file is whole
-duplicates   which content entered before
+contents     whether a file is whole, and whether it entered before
 handover     from a folder that may be written: each step is one rename
 ledger       from a folder that stays as it is
 explaining   why a file waits, for whoever asks

@@ -71,11 +71,11 @@ def _of_drop(folder: Directory, home: Directory, path: str, told: Told) -> str:
 
 def _of_claim(home: Directory, path: str, told: Told) -> str:
     docid = fill(told.options.docid, os.path.basename(path), path)
-    for name, item in names.items(home):
+    for name, item in names.claims(home.names()):
         if item.docid == docid:
             if item.state == names.WORKING:
                 return f"claimed; {_words(told, home, name, claimed=True)}"
-            return "given back, and about to be claimed" if item.state == names.READY else "enters"
+            return "enters"
     return ""
 
 

@@ -7,13 +7,13 @@
     QUEUE/.queuedriver/orphans/<docid>.<N>.writing    the same, when nobody seemed to want it
     home/<docid>.<N>.written                          its copy is whole, and N is about to publish
                                                       it, or has
-    home/<docid>.ready                                given back: for any intake to claim
 
 A claim is *sealed* when nobody writes it any more, and enters then: on the queue's file system by
 one rename; else it is copied, committed (`.working` to `.written`), published and finished. A claim
 is never renamed back: under its name there may be a newer drop. Whoever finds claims of an intake
-that is gone finishes those that are committed, and gives back the others; of two who do so, or of
-one that was taken for dead and is not, each finds the name gone that the other has renamed. A copy
+that is gone finishes those that are committed, and renames the others to claims of its own; of two
+who do so, or of one that was taken for dead and is not, each finds the name gone that the other has
+renamed. A copy
 that was committed is published from either of its places. Where it is in neither, somebody has
 published it: copies are moved aside, and never deleted.
 """
@@ -147,22 +147,12 @@ class Handover(msgspec.Struct, eq=False):
                 self._remove_marker(place)
         return claim
 
-    def claim_given_back(self) -> Iterator[Claim]:
-        """Claim what others have claimed, and was given back."""
-        for name, item in list(names.items(self.claims)):
-            if item.state == names.READY:
-                claim = None
-                with by_itself():
-                    drop = self.drop(item.docid, item.docid, None)
-                    claim = self._claim(drop, Place(self.claims, name))
-                if claim is not None:
-                    yield claim
-
     def _claim(self, drop: Claim, place: Place) -> Claim | None:
-        source, name = place
         claim = drop._replace(moved=True)
         try:
-            os.rename(name, claim.working, src_dir_fd=source.fd, dst_dir_fd=self.claims.fd)
+            os.rename(
+                place.name, claim.working, src_dir_fd=place.directory.fd, dst_dir_fd=self.claims.fd
+            )
         except FileNotFoundError:
             # Another intake was faster, or the reply to a rename that happened was lost.
             return claim if self.claims.present(claim.working) else None
@@ -313,8 +303,9 @@ class Handover(msgspec.Struct, eq=False):
 
     # Recover
 
-    def recover(self, held: Collection[str], now: float) -> None:
-        """Finish or give back what intakes that are gone have left; `held` are our own N."""
+    def recover(self, held: Collection[str], now: float, *, blocked: bool) -> Iterator[Claim]:
+        """Finish what intakes that are gone have left, or take it over: yield each claim that is
+        ours now; none while nothing is to be taken. `held` are our own N."""
         # First the copies: what is claimed later has no copy among them.
         copies = [one for one in names.items(self.copies) if one[1].state == names.WRITING]
         claims = [*names.claims(self.claims.names())]
@@ -324,23 +315,26 @@ class Handover(msgspec.Struct, eq=False):
             is_copy = item.state == names.WRITING
             if is_copy and (item.token in claimed or not self.home.knows(item.token)):
                 continue
-            if self.home.is_gone(item.token, held):
-                with by_itself():
-                    self._recover(name, item)
+            if (blocked and item.state == names.WORKING) or not self.home.is_gone(item.token, held):
+                continue
+            with by_itself():
+                claim = self._recover(name, item)
+                if claim is not None:
+                    yield claim
         self.home.forget_the_gone(claimed.union(item.token for _, item in copies))
 
-    def _recover(self, name: str, item: names.Item) -> None:
-        """Finish a claim that was committed; give back another; move a copy of none aside."""
-        claim = Claim(item.docid, item.token, item.docid, item.docid, moved=True)
+    def _recover(self, name: str, item: names.Item) -> Claim | None:
+        """Take a claim over; finish one that was committed; move a copy of none aside."""
         if item.state == names.WORKING:
-            given_back = names.waiting_name(item.docid, 0)
-            move(self.claims, name, self.claims, given_back, item.token)
-        elif item.state == names.WRITTEN:
+            return self._claim(self.drop(item.docid, item.docid, None), Place(self.claims, name))
+        claim = Claim(item.docid, item.token, item.docid, item.docid, moved=True)
+        if item.state == names.WRITTEN:
             final = self._publish(claim)
             self._finish(claim, name)
             self.note("recovered", item.docid, "its intake had committed it", final)
         elif not any(map(self.claims.present, (claim.working, claim.written))):
             move_aside(self.queue, self.copies, name)
+        return None
 
 
 def _kept(claim: Claim, directory: Directory) -> str:

@@ -30,7 +30,7 @@ from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.records import Counters
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication
 from queuedriver.format.units import format_count, format_size
-from queuedriver.intake.duplicates import CONTENTS, Contents
+from queuedriver.intake.contents import CONTENTS, Contents
 from queuedriver.intake.folder import Folder
 from queuedriver.intake.handover import Handover, archive_of, refused_of
 from queuedriver.intake.home import INSIDE, Home, note_told, opened
@@ -94,9 +94,10 @@ class Intake(msgspec.Struct, eq=False):
             return left
 
     @property
-    def unnoted(self) -> str:
+    def unnoted(self) -> tuple[str, ...]:
         """Return what could not be noted in the journal, once it has left."""
-        return self.watcher.taker.journal.unnoted if self.watcher is not None else ""
+        unnoted = self.watcher.taker.journal.unnoted if self.watcher is not None else ""
+        return (unnoted,) if unnoted else ()
 
     def _ask(self, _number: int, _frame: FrameType | None) -> None:
         self.signals.ask(time.monotonic())

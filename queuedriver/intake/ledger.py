@@ -145,10 +145,6 @@ class Ledger(Handover):
     def _enters_by_rename(self, claim: Claim) -> bool:
         return False
 
-    def claim_given_back(self) -> Iterator[Claim]:
-        """Claim nothing: what was begun is taken once more from the folder."""
-        yield from ()
-
     def _entry(self, claim: Claim, event: str = "submitted", why: str = "") -> bytes:
         with self.place(claim) as (directory, _):
             found = directory.status()
@@ -166,10 +162,10 @@ class Ledger(Handover):
 
     # Recover
 
-    def recover(self, held: Collection[str], now: float) -> None:
+    def recover(self, held: Collection[str], now: float, *, blocked: bool) -> Iterator[Claim]:
         """Finish what intakes that are gone have won, and forget what they have not; and, if that
         is due, what is gone from the folder."""
-        super().recover(held, now)
+        yield from super().recover(held, now, blocked=blocked)
         self.forget(now)
 
     def _recover(self, name: str, item: names.Item) -> None:

@@ -19,12 +19,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
 from queuedriver.format import names
 from queuedriver.format.units import format_duration
-from queuedriver.intake.duplicates import Contents
+from queuedriver.intake.contents import Contents
 from queuedriver.intake.examining import NOT_REGULAR, Examined, examine
 from queuedriver.intake.handover import Claim, Handover
 from queuedriver.intake.options import fill
@@ -182,18 +183,15 @@ class Watcher:
     def _consider(self, path: str, file: Candidate, now: float) -> None:
         """Look at a file, and claim it when nothing speaks against that."""
         at, name = os.path.split(path)
-        try:
-            with self.folder.opened(at) as directory:
-                if self._options.leaves and self._stays(directory, path, file, now):
-                    every = max(LONGEST_POLL, len(self.files) / _STAYING_A_SECOND)
-                    self._look_at(path, file, now + every)
-                    return
-                examined = examine(self.taker.told, directory, name, file.past, now)
-        except FileNotFoundError:
-            del self.files[path]
-            return
-        if examined.verdict is NOT_REGULAR:
-            # It stays, and is counted.
+        examined = None
+        with suppress(FileNotFoundError), self.folder.opened(at) as directory:
+            if self._options.leaves and self._stays(directory, path, file, now):
+                every = max(LONGEST_POLL, len(self.files) / _STAYING_A_SECOND)
+                self._look_at(path, file, now + every)
+                return
+            examined = examine(self.taker.told, directory, name, file.past, now)
+        if examined is None or examined.verdict is NOT_REGULAR:
+            # It is gone; or stays, and is counted.
             del self.files[path]
             return
         self._learn(path, file, examined, now)
@@ -281,8 +279,8 @@ class Watcher:
         if self._contents is not None:
             self._contents.sweep(now)
         self.taker.home.roster.refresh()
-        self.taker.recover({claim.token for claim in self.claims}, now)
-        for claim in () if self.blocked else self.taker.claim_given_back():
+        held = {claim.token for claim in self.claims}
+        for claim in self.taker.recover(held, now, blocked=bool(self.blocked)):
             self.claims[claim] = Candidate(now)
 
     def _seal(self, now: float) -> None:
@@ -327,7 +325,7 @@ class Watcher:
             file.due = now + self._options.poll
             sum, why = "", verdict.why if verdict is not None else ""
             if self._contents is not None and not why:
-                sum, why = self._contents.look(place)
+                sum, why = self._contents.look(*place)
         if not why:
             return sum
         if verdict is None and self._options.duplicates == "skip":

@@ -199,7 +199,6 @@ class Scene:
             left += [name for name in os.listdir(self.folder) if name[0] != "."]
             home = self.folder / ".queuedriver-intake"
             left += [one for one in os.listdir(home) if one.endswith((".working", ".written"))]
-            left += [one for one in os.listdir(home) if one.endswith(".ready")]
         inside = self.queue / ".queuedriver/intake"
         left += [one for one in os.listdir(inside) if one.endswith(".writing")]
         return left

@@ -91,7 +91,7 @@ def no_seal(
     return Examined(found.past, None) if said else found
 
 
-@mutant((watcher, "examine"), kinds={"switch": 1})
+@mutant((watcher, "examine"))
 def back_over_the_name(
     told: Told, home: Directory, name: str, past: Past | None, now: float, **said: Any
 ) -> Examined:
@@ -157,20 +157,22 @@ def _deletes(output: Directory, source: Directory, name: str) -> None:
     hunts=_stale_after_commit,
     also=((handover, "move_aside", _deletes),),
 )
-def sweeper_deletes(self: Handover, name: str, item: names.Item) -> None:
+def sweeper_deletes(self: Handover, name: str, item: names.Item) -> Claim | None:
     """A copy whose claim a listing does not show, and nobody asks for by its name, is deleted, and
     not moved aside: it may have been committed."""
-    if item.state == names.WRITING:
-        self.copies.remove(name)
-    else:
-        _recover_one(self, name, item)
+    if item.state != names.WRITING:
+        return _recover_one(self, name, item)
+    self.copies.remove(name)
+    return None
 
 
 _recover = Handover.recover
 
 
 @mutant((Handover, "recover"), kinds=_CRASHES)
-def asks_the_queue(self: Handover, held: Collection[str], now: float) -> None:
+def asks_the_queue(
+    self: Handover, held: Collection[str], now: float, *, blocked: bool
+) -> Iterator[Claim]:
     """Whoever recovers a claim looks whether its document is in the queue already: a newer one of
     its name may be there."""
     home = self.home.directory
@@ -179,7 +181,7 @@ def asks_the_queue(self: Handover, held: Collection[str], now: float) -> None:
             there = self.queue.present(names.waiting_name(item.docid, 0))
             if there and self.home.is_gone(item.token):
                 home.remove(name)
-    _recover(self, held, now)
+    yield from _recover(self, held, now, blocked=blocked)
 
 
 _set = Ledger._set

@@ -4,7 +4,6 @@ driver         takes documents through, as its order says
 template       loads what the drivers of a stage have in common, and forks them
 broker         deals the documents of a stage to workers elsewhere
 worker         processes what a broker deals
-intake         the driver of an intake: it takes from a folder
 io_helper      looks at the queues and does all other input and output below the root
 import_check   imports what a stage calls, to see whether it can be
 warden         ends what a watchdog leaves that was killed

@@ -27,6 +27,7 @@ import os
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -39,6 +40,9 @@ from queuedriver.processors.base import Processor, make
 from watchdogd.driver_orders import Order, decode
 from watchdogd.linux import outlive_parent, set_name
 from watchdogd.logs import Rotator
+
+if TYPE_CHECKING:
+    from queuedriver.intake.intake import Intake
 
 # How soon a log that has grown too large is rotated.
 _ROTATE_EVERY = 2.0
@@ -87,9 +91,10 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
 
         return deal(order, board, _say)
     if stage.intake is not None:
-        from watchdogd.programs.intake import take
+        from queuedriver.intake.intake import Intake
 
-        return take(order, stage.intake, board, _say)
+        told = stage.intake
+        return _run(Intake(told.folder, told.queue, told.options, id=order.id, board=board))
     if processor is not None and options.max_memory:
         # What it shares with the others is not of its making.
         largest = options.max_memory + resident_memory()
@@ -105,10 +110,14 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
     inputs, outputs = stage.inputs, stage.outputs
     driver = Driver(inputs, processor, outputs, id=order.id, options=options, board=board)
     driver.supervisor = order.parent
+    return _run(driver)
+
+
+def _run(one: "Driver | Intake") -> Left:
     try:
-        return driver.run(last=True)
+        return one.run(last=True)
     finally:
-        for words in driver.unnoted:
+        for words in one.unnoted:
             _say(words)
 
 

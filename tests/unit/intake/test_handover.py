@@ -104,6 +104,21 @@ def test_what_an_intake_had_claimed_when_it_died_is_taken_by_another(any_site: S
     assert claimed(any_site) == []
 
 
+def test_what_an_intake_had_claimed_when_it_died_does_not_enter_a_closed_queue(
+    any_site: Site,
+) -> None:
+    any_site.drop("a")
+    claim_of(any_site.intake("one"), "a")
+    any_site.dies("one")
+    (any_site.queue / "done").touch()
+    other = any_site.intake("two", "0002")
+    any_site.turn(other, times=3)
+    assert any_site.entered == {}
+    (any_site.queue / "done").unlink()
+    any_site.turn(other, times=3)
+    assert any_site.entered == {"a": b"whole"}
+
+
 def test_what_an_intake_had_committed_when_it_died_is_published_once(any_site: Site) -> None:
     any_site.drop("a")
     first = any_site.intake("one")
@@ -226,7 +241,8 @@ def test_a_claim_that_is_taken_back_while_it_enters_keeps_no_other_from_entering
     def late(self: Handover, claims: list[Claim]) -> dict[Claim, OSError | None]:
         for claim in claims:
             if claim.docid == "a":
-                (any_site.home / claim.working).rename(any_site.home / "a.ready")
+                taken_back = claim._replace(token=self._next())
+                (any_site.home / claim.working).rename(any_site.home / taken_back.working)
         return enter(self, claims)
 
     with monkeypatch.context() as others:
