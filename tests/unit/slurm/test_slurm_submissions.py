@@ -306,7 +306,7 @@ def test_programs_that_cannot_be_run_are_named(
 
 
 @pytest.mark.parametrize(
-    ("jobs", "seconds", "is_so"), [(0, 30, True), (1, 30, False), (0, 90, False), (0, -HOUR, False)]
+    ("jobs", "seconds", "is_so"), [(0, 1, True), (1, 1, False), (0, 90, False), (0, -HOUR, False)]
 )
 def test_elements_that_end_at_once_are_followed_by_others_later(
     jobs: int,
@@ -326,31 +326,41 @@ def test_elements_that_end_at_once_are_followed_by_others_later(
 
 
 def test_slurm_is_asked_once_in_ten_seconds_whoever_looks(
-    pipeline: Pipeline, slurm: SlurmDouble
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Ledger.open(pipeline.root, create=True) as ledger:
-        for _ in range(20):
+    seen(pipeline)
+    asked_at = ledger.made_at("asked-1")
+    for seconds, asked in ((0, 1), (ASK_EVERY - 1, 1), (ASK_EVERY + 1, 2)):
+        monkeypatch.setattr(Ledger, "now", lambda _, at=asked_at + seconds: at)
+        for _ in range(20 if asked == 1 else 1):
             seen(pipeline)
-        assert len(slurm.lines("asked")) == 1
-        asked_anew(ledger, pipeline)
-        seen(pipeline)
-    assert len(slurm.lines("asked")) == 2
+        assert len(slurm.lines("asked")) == asked
 
 
+@pytest.mark.parametrize(
+    ("state", "seconds", "is_asked"),
+    [
+        ("RUNNING", ASK_EVERY + 1, False),
+        ("RUNNING", 2 * ASK_EVERY + 1, True),
+        # While none runs nobody else asks.
+        ("PENDING", ASK_EVERY + 1, True),
+    ],
+)
 def test_elements_that_run_are_first_to_ask_since_they_decide_by_the_answer(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+    state: str,
+    seconds: float,
+    is_asked: bool,
+    ledger: Ledger,
+    pipeline: Pipeline,
+    slurm: SlurmDouble,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     serve(ledger, pipeline, asked_anew(ledger, pipeline))
-    slurm.say([slurm.jobs[0] | {"job_state": "RUNNING"}])
+    slurm.say([slurm.jobs[0] | {"job_state": state}])
     latest = asked_anew(ledger, pipeline).question
-    for seconds, asked in ((ASK_EVERY + 1, False), (2 * ASK_EVERY + 1, True)):
-        age(ledger, seconds, f"asked-{latest}")
-        assert (seen(pipeline).question > latest) is asked
-    # While none runs nobody else asks.
-    slurm.say([])
-    latest = asked_anew(ledger, pipeline).question
-    age(ledger, ASK_EVERY + 1, f"asked-{latest}")
-    assert seen(pipeline).question > latest
+    asked_at = ledger.made_at(f"asked-{latest}")
+    monkeypatch.setattr(Ledger, "now", lambda _: asked_at + seconds)
+    assert (seen(pipeline).question > latest) is is_asked
 
 
 def test_elements_of_a_pipeline_that_was_renamed_are_asked_for_as_they_are_called(
