@@ -198,6 +198,12 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         """Return what was written, or is about to be."""
         return [self.expected] if self.blind else self.noted
 
+    def writing(self, queue: int) -> list[str]:
+        """Return the names in one of the output queues that what was written has there."""
+        if self.blind:
+            return [] if queue else [f"{self.stem}.writing"]
+        return [one.writing for one in self.noted if one.queue == queue]
+
     @property
     def expected(self) -> Written:
         """Return the usual output: recovery can name it without a plan."""

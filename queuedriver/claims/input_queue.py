@@ -47,6 +47,8 @@ class InputQueue:
     stopped = False
     # The N of claims that others than the driver's loop have at hand, as a broker's workers.
     at_hand: Collection[str] = ()
+    # Whether finished documents wait for one sync, and are handed over together.
+    grouped = False
     # Bytes of room that there must be before work goes on.
     wanted_room = 0
     lost_races = 0
@@ -114,16 +116,21 @@ class InputQueue:
         self._identity = _identity(directory)
 
     def _is_plain(self) -> bool:
-        """Tell whether claims may end by the blind hand-over, for all that is known."""
+        """Tell whether claims may end without a look at their outputs, for all that is known."""
         return (
             bool(self.targets)
-            and not self.durable
+            and (self.grouped or not self.durable)
             and not self.stopped
             and self.archive is None
             and self.settings.existing == "keep"
             and self.targets[0].publication.template == names.DEFAULT_PUBLISH
             and self.output.refuses_to_replace
         )
+
+    def group(self, waiting: Collection[str]) -> None:
+        """Let finished documents wait for one sync; `waiting` are the N of those that do."""
+        self.at_hand, self.grouped = waiting, True
+        self.plain = self._is_plain()
 
     def claim_of(self, item: names.Item, name: str) -> Claim:
         """Return the claim that somebody has to an item, for whoever ends it."""
@@ -279,11 +286,12 @@ class InputQueue:
             raise
         finally:
             self.plain = self._is_plain()
-            for claim in done:
-                self._note_end(claim, seconds / len(claims))
+            self._note_ends(done, seconds / len(claims))
 
     def _looked_at(self, claim: Claim) -> Ending:
         """Return "done", unless the document is no file, or an output is not there."""
+        if claim.seen and claim.outputs.blind:
+            return DONE
         try:
             claim.check()
         except (ProcessorFailed, OSError) as error:
@@ -295,15 +303,29 @@ class InputQueue:
             return Doubted(Failure(cause="output-missing", message=f"its output {gone} is gone"))
         return DONE
 
-    def _note_end(self, claim: Claim, seconds: float) -> None:
-        """Note what became of a claim that was completed."""
-        if claim.fate not in ("published", "finished", "revoked"):
-            return
-        self.published += len(claim.published)
-        if claim.fate != "revoked":
+    def _note_ends(self, claims: Sequence[Claim], seconds: float) -> None:
+        """Note what became of claims that were completed, each after so many seconds."""
+        self.note_handed_over()
+        ended = [one for one in claims if one.fate in ("published", "finished", "revoked")]
+        self.published += sum(len(one.published) for one in ended)
+        if done := sum(one.fate != "revoked" for one in ended):
             self.worked(0.0, 0)
-            self.took((seconds,))
-        self.note(claim.fate, claim, seconds=seconds, outputs=claim.published)
+            self.took((seconds,) * done)
+        journal, at = self.journal, time.time()
+        event = functools.partial(Event, at=at, host=journal.host, driver=journal.writer)
+        journal.add(
+            [
+                event(
+                    event=one.fate,
+                    docid=one.docid,
+                    token=one.token,
+                    attempt=one.attempt,
+                    seconds=seconds,
+                    outputs=one.published,
+                )
+                for one in ended
+            ]
+        )
 
     # The journal
 

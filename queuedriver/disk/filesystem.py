@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple, Self
 
+from queuedriver.disk import mounts
 from queuedriver.errors import NotRegular, explained, trouble
 from queuedriver.format import names
 
@@ -32,8 +33,10 @@ NOREPLACE = 1
 # What file systems and old kernels say when they do not know RENAME_NOREPLACE.
 _NO_NOREPLACE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _COPY_CHUNK = 1 << 20
-# From this many files on, one syncfs is cheaper than an fsync of each, for who submits.
+# From this many files on, one syncfs is cheaper than an fsync of each.
 SYNC_ALL_FROM = 4
+# Bytes that a disk of any kind has written within a second. A syncfs waits for them all.
+_LITTLE_UNWRITTEN = 32 << 20
 # How many files are open at once for that.
 _SYNC_TOGETHER = 64
 _SYNC_FILE_RANGE_WRITE = 2
@@ -55,7 +58,7 @@ class Room(NamedTuple):
 class Directory:
     """An open directory; its methods take names in it, or paths as seen from it."""
 
-    __slots__ = ("_inside", "_noreplace", "fd", "path")
+    __slots__ = ("_as_one", "_inside", "_noreplace", "fd", "path")
 
     def __init__(self, path: str, fd: int, noreplace: bool = True, inside: int = 0) -> None:
         self.path = path
@@ -63,6 +66,8 @@ class Directory:
         self._inside = inside
         # Whether RENAME_NOREPLACE is known here, as far as we know.
         self._noreplace = noreplace and hasattr(libc(), "renameat2")
+        # Whether one sync of all of its file system does; None: nobody has asked.
+        self._as_one: bool | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False, inside: int = 0) -> Self:
@@ -100,6 +105,7 @@ class Directory:
         # In one call and under the same number: the beat thread may be about to use it.
         os.dup2(fd, self.fd, inheritable=False)
         os.close(fd)
+        self._as_one = None
 
     def moved(self) -> bool:
         """Tell whether another directory, or none, is at the path by which this one was opened."""
@@ -325,6 +331,13 @@ class Directory:
         while some := tuple(itertools.islice(names, _SYNC_TOGETHER)):
             missing += _sync_together(self, some)
         return missing
+
+    def syncs_as_one(self) -> bool:
+        """Tell whether `sync_all` is to be preferred now: nobody has written much that it would
+        wait for, and what it cannot write it says."""
+        if self._as_one is None:
+            self._as_one = mounts.syncs_as_one(self.status().st_dev)
+        return self._as_one and mounts.unwritten() < _LITTLE_UNWRITTEN
 
     def sync_all(self) -> None:
         """Sync everything on this file system at once: cheaper than fsync from a few files on."""

@@ -181,7 +181,7 @@ class Turns(Loop):
         # be.
         outputs = [target.directory for target in found.targets]
         self._outputs = [(one.path, one.status()) for one in outputs]
-        # Whether each document is a turn of its own: another may have to be handed over first.
+        # Whether another document may have to be handed over before the next.
         self._durable = durable
         # Whether somebody wants all counts after each turn.
         self._counts = bool(tally.board or options.max_documents)
@@ -189,7 +189,7 @@ class Turns(Loop):
         self._hopeless: ConfigError | None = None
         if durable:
             for queue in self.queues:
-                queue.at_hand = self.group.claims.keys()
+                queue.group(self.group.claims.keys())
 
     def begin(self) -> None:
         """Load the processor."""
@@ -262,6 +262,16 @@ class Turns(Loop):
                 return True
         return False
 
+    @property
+    def published(self) -> int:
+        """Return how many outputs have become visible, or will when their group is handed over."""
+        return super().published + len(self.group.claims)
+
+    @property
+    def _done_or_waiting(self) -> int:
+        """Return how many documents are done, or will be when their group is handed over."""
+        return self.tally.documents + len(self.group.claims)
+
     def _most(self) -> int:
         """Return how many documents may be claimed before one asks again: a batch, or those that
         are handed over one by one; 0 while the outputs take no more, or none would be done in
@@ -272,7 +282,7 @@ class Turns(Loop):
         if not fitting:
             self._look_soon()
         if batch == 1 <= min(room, fitting):
-            enough = self.recycling.documents - self.tally.documents
+            enough = self.recycling.documents - self._done_or_waiting
             room = max(1.0, min(enough, self.pressure.until_look(published)))
         return int(max(0.0, min(room, fitting, batch if batch > 1 else _MANY)))
 
@@ -293,8 +303,7 @@ class Turns(Loop):
         clock, clocks, limits, process = self.clock, self.clocks, self.limits, self._process
         board, is_limited = self.tally.board, limits.timeout is not None
         work, documents, _ = self.tally.done
-        # Whether there is to be a look at the other queues, or at what waits, before the next.
-        apart = self._durable or self.resting or queue is not self.queues[0]
+        apart, durable = self._is_apart(queue, usual=usual), queue.durable
         look_at, note = 0.0 if apart else self.look_at, queue.handed_over.append
         failed: Ending | None = None
         for claim in itertools.islice(queue.claim(waiting, usual=usual), most):
@@ -316,21 +325,27 @@ class Turns(Loop):
             if ended >= look_at:
                 self._fence(self.at_hand)
                 apart = True
-            if failed is None and claim.outputs.blind and hand_over(claim):
+            if failed is not None or not (durable or (claim.outputs.blind and hand_over(claim))):
+                self._end(self.at_hand, (failed or DONE,), ended - began)
+                break
+            if durable:
+                self.group.add(claim, ended - began)
+            else:
                 note((ended + clocks, claim, ended - began))
                 if board is not None:
                     work += ended - began
                     documents += 1
                     board.ended(work, documents)
-                if apart or limits.leaving_at is not None:
-                    break
-            else:
-                if failed is None and queue.durable:
-                    self.group.add(claim, ended - began)
-                else:
-                    self._end(self.at_hand, (failed or DONE,), ended - began)
+            if apart or limits.leaving_at is not None:
                 break
         self._end_turn()
+
+    def _is_apart(self, queue: InputQueue, *, usual: bool) -> bool:
+        """Tell whether there is to be a look at the other queues, or at what waits, after each
+        document of a queue; or whether others may have to be handed over before it."""
+        if self.resting or queue is not self.queues[0]:
+            return True
+        return self._durable and not (usual and self.group.is_of(queue))
 
     def turn(self, claims: Sequence[Claim]) -> None:
         """Process claimed documents together, and end each."""
@@ -355,7 +370,8 @@ class Turns(Loop):
         self.at_hand = ()
         if self._counts:
             self.count()
-            if self.tally.documents >= self.recycling.documents:
+            if self._done_or_waiting >= self.recycling.documents:
+                self.group.flush()
                 self._look_soon()
             self.tally.ended()
 

@@ -1,8 +1,8 @@
 """Finished documents of a durable queue that wait for company: one sync serves them all.
 
-A driver goes on with the next document while those that are finished wait, at most `MOST` of them
-and for a few milliseconds, all of one queue. That pays while documents are shorter than a sync; of
-longer ones each is handed over at once.
+A driver goes on with the next document while those that are finished wait, at most `MOST` of them,
+all of one queue, for a few milliseconds or as long as handing over takes. That pays while documents
+are shorter than a sync; of longer ones each is handed over at once.
 
 While the driver's loop works on its queues, it holds a lock, and lets go of it only for as long as
 its processor runs. A thread that gets the lock then hands the group over when its time has come:
@@ -23,14 +23,19 @@ from typing import Self
 from queuedriver.claims.charging import abandon
 from queuedriver.claims.document import Document, Outputs
 from queuedriver.claims.handoff import Claim
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.driving.limits import Limits
 
 # How many documents wait at most: what a crash makes a driver do again.
 MOST = 32
-# How long the first of them waits at most, in seconds.
+# How long the first of them waits, in seconds: as long as the latest hand-over took, within these
+# bounds. So a slow disk gets larger groups, and has fewer syncs to make.
 LONGEST = 0.005
-# How many documents in a row have to be shorter than a sync.
+LONGEST_OF_ALL = 0.05
+# How many documents in a row have to be shorter than a sync; that is the slowest of so many
+# hand-overs: on a busy machine either may seem long, as another process has the processor.
 _SHORT = 8
+_LATEST = 8
 
 Process = Callable[[Document, Outputs, Limits], None]
 
@@ -49,9 +54,9 @@ class Group:
         self._clock = clock
         self._seconds = 0.0
         self._first_at = 0.0
-        # What the latest documents took, and what handing over one alone took; in seconds.
+        # What the latest documents took, and what handing over took; in seconds.
         self._latest: deque[float] = deque(maxlen=_SHORT)
-        self._sync = 0.0
+        self._syncs: deque[float] = deque((0.0,), maxlen=_LATEST)
         self._closing = False
         self._lock = threading.Lock()
         self._begun = threading.Event()
@@ -87,24 +92,22 @@ class Group:
 
         return unlocked
 
+    def is_of(self, queue: InputQueue) -> bool:
+        """Tell whether a document of this queue may join those that wait."""
+        return not self.claims or next(iter(self.claims.values())).of is queue
+
     def before(self, claim: Claim) -> None:
         """Hand over what waits where the next document is of another queue, or may end us."""
-        if self.claims:
-            first = next(iter(self.claims.values()))
-            if claim.of is not first.of or claim.of.waiting.needs_care(claim.docid, claim.attempt):
-                self.flush()
+        if not self.is_of(claim.of) or claim.of.waiting.needs_care(claim.docid, claim.attempt):
+            self.flush()
 
     def add(self, claim: Claim, seconds: float) -> None:
         """Hand a finished document over: now, or together with those that come next."""
         latest = self._latest
         latest.append(seconds)
         now = self._clock()
-        is_short = len(latest) == _SHORT and max(latest, default=0.0) <= self._sync
-        if not self.claims and not is_short:
-            self._hand_over([claim], seconds)
-            self._sync = self._clock() - now
-            return
-        if not self.claims:
+        is_short = len(latest) == _SHORT and max(latest, default=0.0) <= max(self._syncs)
+        if is_short and not self.claims:
             self._first_at = now
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="group", daemon=True)
@@ -112,13 +115,15 @@ class Group:
             self._begun.set()
         self.claims[claim.token] = claim
         self._seconds += seconds
-        if len(self.claims) >= MOST or now - self._first_at >= LONGEST or not is_short:
+        if not is_short or len(self.claims) >= MOST or now - self._first_at >= self._longest:
             self.flush()
 
     def flush(self) -> None:
         """Hand over what waits. OSError: what is not committed has been given back."""
         if self.claims:
+            began = self._clock()
             self._hand_over(*self._take())
+            self._syncs.append(self._clock() - began)
 
     def give_back(self, error: OSError) -> None:
         """Give back what waits: the file system is not well."""
@@ -131,6 +136,11 @@ class Group:
         self._seconds = 0.0
         return claims, seconds
 
+    @property
+    def _longest(self) -> float:
+        """Return the seconds for which the first document waits."""
+        return min(max(LONGEST, self._syncs[-1]), LONGEST_OF_ALL)
+
     # The thread
 
     def _run(self) -> None:
@@ -140,8 +150,8 @@ class Group:
                 return
             self._begun.clear()
             while self.claims and not self._closing:
-                time.sleep(max(self._first_at + LONGEST - self._clock(), LONGEST / 10))
+                time.sleep(max(self._first_at + self._longest - self._clock(), LONGEST / 10))
                 # What it cannot do is given back; the loop will hear that of its next document.
                 with self._lock, suppress(OSError):
-                    if self.claims and self._clock() >= self._first_at + LONGEST:
+                    if self.claims and self._clock() >= self._first_at + self._longest:
                         self.flush()

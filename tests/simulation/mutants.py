@@ -167,6 +167,11 @@ def output_directory_is_not_synced(kernel: Kernel, inode: Inode) -> bool:
     return not any(inode is place for place in outputs(kernel.disk))
 
 
+@mutant(of((Kernel, "syncfs")), kinds=_CUTS, scenes=("synced as one",))
+def nothing_is_synced_as_one(kernel: Kernel, fd: int) -> None:
+    """Neither the bytes nor the name of an output are on disk when the commit is."""
+
+
 @mutant(syncs, kinds=_CUTS)
 def input_directory_is_not_synced(kernel: Kernel, inode: Inode) -> bool:
     """The commit is not on disk when its output is visible: a power cut takes it back, and the

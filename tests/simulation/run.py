@@ -48,6 +48,7 @@ class Run:
     def __init__(self, scene: Scene, schedule: Sequence[Interruption]) -> None:
         self.scene = scene
         self.world = world = World(template(scene).copy(), scene.noreplace)
+        world.syncs_as_one = scene.syncs_as_one
         self.happenings = happenings = Happenings(world, schedule)
         self.ledger = Ledger([initial(docid) for docid in scene.docids])
         self._ends = itertools.count(1)

@@ -87,6 +87,8 @@ class Scene(NamedTuple):
     retried: tuple[str, ...] = ()
     # Whether the file system knows RENAME_NOREPLACE.
     noreplace: bool = True
+    # Whether one sync serves all of a file system.
+    syncs_as_one: bool = False
     # By how much the clocks of two hosts differ, in seconds.
     skew: float = 3600.0
     # Whether the first output is a symlink that is turned.
@@ -114,6 +116,7 @@ SCENES: Mapping[str, Scene] = {
     for scene in (
         Scene("plain", options=_options()),
         Scene("durable", options=_options(durable=True)),
+        Scene("synced as one", options=_options(durable=True), syncs_as_one=True),
         Scene("one host", options=_options(durable=True), drivers=("A", "A")),
         Scene("plan", ("many-a", "good-b"), _options(durable=True)),
         Scene("again", ("good-a",), _options(durable=True), submitted=("good-a", "good-c")),

@@ -20,7 +20,7 @@ from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from queuedriver.claims import liveness
+from queuedriver.claims import handoff, liveness
 from queuedriver.disk import filesystem, journal, lock, mounts, processes
 from queuedriver.driving import group
 from queuedriver.format.records import Identity
@@ -244,6 +244,8 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (processes.kill_marked, lambda marks: 0),
         (mounts.filesystem_type, lambda path: "nfs4"),
         (mounts.is_local, lambda device: False),
+        (mounts.syncs_as_one, lambda device: world.syncs_as_one),
+        (mounts.unwritten, lambda: 0.0),
     ]
 
 
@@ -311,10 +313,12 @@ def installed(world: World) -> Iterator[None]:
     stand_ins = [stand_in for _, stand_in in _stand_ins(world)]
 
     # The journal decides nothing, so nothing of it is written. And every durable document waits for
-    # company: how long anything takes says nothing here.
+    # company, and a sync of all is preferred where there is one: how long anything takes says
+    # nothing here.
     with (
         seam(journal.Journal, "flush", lambda journal: journal.pending.clear()),
         seam(group, "_SHORT", 0),
+        seam(handoff, "SYNC_ALL_FROM", 1),
     ):
         try:
             for place in _places():

@@ -118,6 +118,8 @@ class World:
         self.kernel.stop_at = MOST_STEPS
         self.kernel.at_stop = self._too_long
         self.now = 0.0
+        # Whether one call makes all survive a power cut.
+        self.syncs_as_one = False
         self.hosts: dict[str, Host] = {}
         self.tasks: list[Task] = []
         # Who runs.

@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.disk import mounts
 from queuedriver.disk.mounts import (
     choose,
     filesystem_type,
@@ -14,6 +16,8 @@ from queuedriver.disk.mounts import (
     is_network,
     keeps_inodes,
     parse_mounts,
+    syncs_as_one,
+    unwritten,
 )
 
 TABLE = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -129,3 +133,31 @@ def test_only_what_is_known_to_be_of_this_kernel_is_local() -> None:
 )
 def test_inode_numbers_are_not_relied_on_where_they_are_made_up(fstype: str, keeps: bool) -> None:
     assert keeps_inodes(fstype) is keeps
+
+
+@pytest.mark.parametrize(
+    ("device", "release", "told"),
+    [
+        ((254, 0), "6.1.0-13-amd64", True),
+        ((254, 0), "5.8.0", True),
+        # It would not say what it could not write.
+        ((254, 0), "5.7.19", False),
+        ((254, 0), "4.18.0-553.el8", False),
+        ((254, 0), "unknown", False),
+        ((0, 41), "6.1.0", True),
+        ((0, 40), "6.1.0", False),
+        ((0, 42), "6.1.0", False),
+        ((0, 43), "6.1.0", False),
+        ((0, 99), "6.1.0", False),
+    ],
+)
+def test_all_is_synced_at_once_only_where_that_tells_what_could_not_be_written(
+    monkeypatch: pytest.MonkeyPatch, device: tuple[int, int], release: str, told: bool
+) -> None:
+    monkeypatch.setattr(mounts, "_mounts", lambda: parse_mounts(TABLE))
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))
+    assert syncs_as_one(os.makedev(*device)) is told
+
+
+def test_what_is_not_on_the_disks_yet_is_a_number_of_bytes() -> None:
+    assert 0 <= unwritten() < 1 << 50

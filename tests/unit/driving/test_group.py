@@ -9,7 +9,7 @@ import pytest
 
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.picking import Lookahead, Picker
-from queuedriver.driving.group import LONGEST, MOST, Group
+from queuedriver.driving.group import LONGEST, LONGEST_OF_ALL, MOST, Group
 from queuedriver.driving.limits import Limits
 from tests.waiting import until
 
@@ -31,6 +31,8 @@ class Desk:
         self.queue = SimpleNamespace(waiting=self.waiting)
         # Of its clock, which only what is said to take time moves on.
         self.now = 0.0
+        # What the next hand-overs take.
+        self.sync = SYNC
         self.group = Group(self.hand_over, lambda: self.now)
         self.group.__enter__()
 
@@ -60,7 +62,7 @@ class Desk:
     def hand_over(self, claims: Sequence[Claim], seconds: float) -> None:
         if self.error is not None:
             raise self.error
-        self.now += SYNC
+        self.now += self.sync
         self.handed_over.append([claim.docid for claim in claims])
 
 
@@ -100,6 +102,45 @@ def test_a_long_document_is_handed_over_at_once_and_what_waited_with_it(desk: De
     assert desk.handed_over == [["a", "b", "long"]]
     desk.add("c")
     assert desk.handed_over[1:] == [["c"]]
+
+
+def test_a_document_that_seems_no_longer_than_the_slowest_sync_of_late_waits_with_the_others(
+    desk: Desk,
+) -> None:
+    """Another process may have had the processor meanwhile, as it may have during a sync."""
+    desk.settle()
+    desk.sync = 3 * SYNC
+    desk.add("slow to sync", "another")
+    desk.group.flush()
+    desk.sync = SYNC
+    desk.add("a", "b")
+    desk.group.flush()
+    desk.handed_over.clear()
+    desk.add("c", seconds=2 * SYNC)
+    desk.add("d")
+    assert desk.handed_over == []
+    desk.add("longer", seconds=4 * SYNC)
+    assert desk.handed_over == [["c", "d", "longer"]]
+
+
+@pytest.mark.parametrize(
+    ("sync", "longest"), [(SYNC, LONGEST), (3 * LONGEST, 3 * LONGEST), (1.0, LONGEST_OF_ALL)]
+)
+def test_documents_wait_as_long_as_handing_over_takes_within_bounds(
+    desk: Desk, sync: float, longest: float
+) -> None:
+    desk.settle()
+    desk.sync = sync
+    desk.add("a")
+    desk.group.flush()
+    desk.handed_over.clear()
+    desk.add("b")
+    desk.now += 0.9 * longest
+    desk.add("c")
+    assert desk.handed_over == []
+    desk.now += 0.2 * longest
+    desk.add("d")
+    assert desk.handed_over == [["b", "c", "d"]]
 
 
 def test_what_waits_is_handed_over_while_the_next_document_takes_long(desk: Desk) -> None:
