@@ -205,6 +205,11 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         return [one.writing for one in self.noted if one.queue == queue]
 
     @property
+    def queues(self) -> set[int]:
+        """Return in which of the output queues anything was written."""
+        return {0} if self.blind else {one.queue for one in self.noted}
+
+    @property
     def expected(self) -> Written:
         """Return the usual output: recovery can name it without a plan."""
         writing = names.writing_name(self.docid, self.token)

@@ -154,7 +154,7 @@ def _conclude(
         if not claim.fate:
             publish(queue, claim, ours=ours)
     if queue.durable:
-        for index in {one.queue for claim in claims for one in claim.outputs.written}:
+        for index in set().union(*(claim.outputs.queues for claim in claims)):
             queue.targets[index].directory.sync()
     for claim, inode in zip(claims, inodes, strict=True):
         # Of one that was taken back the plan stays: whoever finds it committed after all publishes
@@ -195,7 +195,7 @@ def commit(queue: "InputQueue", claim: Claim) -> None:
     outputs = claim.outputs
     if claim.committed:
         return
-    if not outputs.written:
+    if not (outputs.blind or outputs.noted):
         if not put_away(queue, claim):
             claim.fate = "revoked"
         return
@@ -204,15 +204,16 @@ def commit(queue: "InputQueue", claim: Claim) -> None:
 
 def commit_by_name(queue: "InputQueue", claim: Claim) -> None:
     """Commit a claim, be it without an output: its file stays until `finish`."""
+    written = claim.written_name
     try:
-        queue.directory.rename(claim.name, claim.written_name)
+        queue.directory.rename(claim.name, written)
     except FileNotFoundError:
         # Or it was the reply that was lost, not the rename.
         if not committed(queue, claim):
             set_aside(queue, claim.outputs)
             claim.fate = "revoked"
             return
-    claim.name = claim.written_name
+    claim.name = written
 
 
 def committed(queue: "InputQueue", claim: Claim) -> bool:

@@ -403,20 +403,22 @@ def move(
 
 def _sync_together(directory: Directory, wanted: Iterable[str]) -> Iterator[str]:
     """Sync files that are all open at once; yield those that are not there."""
-    with contextlib.ExitStack() as opened:
-        fds = []
+    fds: list[int] = []
+    try:
         for name in wanted:
             try:
                 fd = directory.open_read(name)
             except FileNotFoundError:
                 yield name
                 continue
-            opened.callback(os.close, fd)
+            fds.append(fd)
             # Only a hint: where it is refused, the fsync does all.
             libc().sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
-            fds.append(fd)
         for fd in fds:
             os.fsync(fd)
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
 def _open_anew(directory: Directory, name: str) -> int:

@@ -53,7 +53,8 @@ class Group:
         self._hand_over = hand_over
         self._clock = clock
         self._seconds = 0.0
-        self._first_at = 0.0
+        # When they are handed over at the latest.
+        self._ends_at = 0.0
         # What the latest documents took, and what handing over took; in seconds.
         self._latest: deque[float] = deque(maxlen=_SHORT)
         self._syncs: deque[float] = deque((0.0,), maxlen=_LATEST)
@@ -108,14 +109,14 @@ class Group:
         now = self._clock()
         is_short = len(latest) == _SHORT and max(latest, default=0.0) <= max(self._syncs)
         if is_short and not self.claims:
-            self._first_at = now
+            self._ends_at = now + min(max(LONGEST, self._syncs[-1]), LONGEST_OF_ALL)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="group", daemon=True)
                 self._thread.start()
             self._begun.set()
         self.claims[claim.token] = claim
         self._seconds += seconds
-        if not is_short or len(self.claims) >= MOST or now - self._first_at >= self._longest:
+        if not is_short or len(self.claims) >= MOST or now >= self._ends_at:
             self.flush()
 
     def flush(self) -> None:
@@ -136,11 +137,6 @@ class Group:
         self._seconds = 0.0
         return claims, seconds
 
-    @property
-    def _longest(self) -> float:
-        """Return the seconds for which the first document waits."""
-        return min(max(LONGEST, self._syncs[-1]), LONGEST_OF_ALL)
-
     # The thread
 
     def _run(self) -> None:
@@ -150,8 +146,8 @@ class Group:
                 return
             self._begun.clear()
             while self.claims and not self._closing:
-                time.sleep(max(self._first_at + self._longest - self._clock(), LONGEST / 10))
+                time.sleep(max(self._ends_at - self._clock(), LONGEST / 10))
                 # What it cannot do is given back; the loop will hear that of its next document.
                 with self._lock, suppress(OSError):
-                    if self.claims and self._clock() >= self._first_at + self._longest:
+                    if self.claims and self._clock() >= self._ends_at:
                         self.flush()
