@@ -17,6 +17,7 @@ from benchmarks.pipeline_child import go, noted
 from benchmarks.places import Place
 from benchmarks.scale import Scale
 from benchmarks.table import Group, Table
+from queuedriver.driving.group import MOST
 from watchdogd.pipeline.model import BETWEEN_STAGES
 
 TITLE = "A chain of three stages"
@@ -27,15 +28,17 @@ LEAD = (
     "drivers reach together that have nothing to do with each other, each with all documents in a "
     "queue of its own: the sum of their speeds. The C program makes the same calls, each of its "
     "chains against its own processes apart, with {limit} documents between two stages at most, "
-    "as under watchdogd. Median of {rounds} rounds, × within them. Then the chain at rest: from "
-    "just before a document becomes visible in the first queue until it is visible behind the "
-    "last stage, {wakes} times, after 50 to 500 ms of idleness. Every run is checked: each "
-    "document came out once, under its name, and none is left."
+    "as under watchdogd; durable, it makes three syncs for each {group} documents, as ours does. "
+    "Median of {rounds} rounds, × within them. Then the chain at rest: from just before a document "
+    "becomes visible in the first queue until it is visible behind the last stage, {wakes} times, "
+    "after 50 to 500 ms of idleness. Every run is checked: each document came out once, under its "
+    "name, and none is left."
 )
 APART = "three drivers apart, together"
 ALONE = "one driver alone"
 C_APART = "C, three processes apart"
 C_CHAIN = "C, chain"
+C_DURABLE = f"C, chain, durable in groups of {MOST}"
 CHAIN = "chain, three queuedriver run"
 WATCHED = "chain, watchdogd"
 DURABLE = "chain, watchdogd, durable"
@@ -74,6 +77,7 @@ def measure(scale: Scale, places: list[Place]) -> Table:
         rounds=scale.long_rounds,
         wakes=scale.wakes,
         limit=BETWEEN_STAGES,
+        group=MOST,
     )
     return Table(TITLE, lead, columns, [group], sorted(notes))
 
@@ -85,10 +89,16 @@ def contenders(documents: int) -> list[Contender]:
     def chained(start: Callable[[Path], Start]) -> Callable[[Path], Sample]:
         return lambda directory: run_chain(directory, start, documents)
 
+    def durable(directory: Path) -> Sample:
+        return run_c(directory, documents, chained=True, group=MOST)
+
     tree = measuring.ROOT
     return [
         Contender(C_APART, lambda directory: run_c(directory, documents, chained=False)),
         Contender(C_CHAIN, lambda directory: run_c(directory, documents, chained=True)),
+        Contender(
+            C_DURABLE, lambda directory: run_c(directory, documents, chained=True, group=MOST)
+        ),
         Contender(APART, apart(3), tree=tree),
         Contender(ALONE, apart(1), tree=tree),
         Contender(CHAIN, chained(by_hand), tree=tree),
@@ -162,7 +172,7 @@ def run_apart(directory: Path, count: int, documents: int) -> Sample:
     return Sample(1e9 / per_second)
 
 
-def run_c(directory: Path, documents: int, *, chained: bool) -> Sample:
+def run_c(directory: Path, documents: int, *, chained: bool, group: int = 0) -> Sample:
     """The same calls and nothing else: what the kernel allows."""
     queues = [directory / "queues" / name for name in QUEUES]
     ways = list(itertools.pairwise(queues))
@@ -173,7 +183,8 @@ def run_c(directory: Path, documents: int, *, chained: bool) -> Sample:
     for source, _ in ways[: 1 if chained else None]:
         measuring.stagecycle("fill", source, documents, 1024)
     limit = BETWEEN_STAGES if chained else 0
-    made = measuring.stagecycle("stages", *itertools.chain(*ways), "-n", documents, "-l", limit)
+    words = ["-n", documents, "-l", limit, "-g", group]
+    made = measuring.stagecycle("stages", *itertools.chain(*ways), *words)
     return made if chained else Sample(made.facts["ns_apart"])
 
 
@@ -257,7 +268,7 @@ def _cells(results: Results, name: str) -> list[str]:
     if name not in results:
         return ["failed", "-", "-"]
     cells = [f"{1e6 / results.median_us(name):,.0f}", "-", "-"]
-    apart = C_APART if name == C_CHAIN else name.replace(_own(name), APART)
+    apart = C_APART if name in (C_CHAIN, C_DURABLE) else name.replace(_own(name), APART)
     if name != apart and name != C_APART and apart in results:
         speeds = [1 / ratio for ratio in results.ratios(name, apart)]
         cells[1:] = [f"{median(speeds):.2f}", f"({min(speeds):.2f}-{max(speeds):.2f})"]

@@ -11,11 +11,13 @@
  *   stagecycle claim  QUEUE [-p P] [-n MAX]   claim, then finish without outputs
  *   stagecycle cycle  IN OUT [-d] [-p P] [-n MAX] [-f FIRST -t TOTAL]
  *                                             claim, read, write 1 KiB, commit, publish, finish
- *   stagecycle stages IN OUT [IN OUT]... -n N [-l LIMIT] [-d]
+ *   stagecycle stages IN OUT [IN OUT]... -n N [-l LIMIT] [-d] [-g GROUP]
  *                                             the cycle in a process for each IN and OUT, until each
  *                                             has done N; none goes on while LIMIT wait in its OUT
  *
  *   -d durable (fsync as the protocol says)   -p P processes on one queue   -n stop after MAX each
+ *   -g durable, so many at most together: three syncs for all, before the commits, before the
+ *      publications, and before the inputs go
  *   -f, -t the processes are number FIRST and the next ones of TOTAL, the others on other hosts
  *
  * One pass lists the directory once. With P processes each one first takes the names whose hash
@@ -39,10 +41,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OUTPUT = 1024, NAME = 512, LOST_IN_A_ROW = 8, NAP_NS = 1000000 };
+enum { OUTPUT = 1024, NAME = 512, SERIAL = 64, LOST_IN_A_ROW = 8, NAP_NS = 1000000, MOST = 64 };
 
 struct options {
-    int durable, processes, first, total;
+    int durable, processes, first, total, group;
     long max, limit;
 };
 
@@ -191,6 +193,43 @@ static int cycle(int in, int out, const char *docid, const char *n, int durable)
     return 1;
 }
 
+/* A document that is claimed, and whose output is written. */
+struct held {
+    const char *docid;
+    char n[SERIAL];
+};
+
+static void take(int in, int out, const struct held *one)
+{
+    char working[NAME], writing[NAME];
+    if (!claim(in, one->docid, one->n, working)) die("a stage of its own");
+    read_input(in, working);
+    sprintf(writing, "%s.%s.writing", one->docid, one->n);
+    write_new(out, writing, output, OUTPUT, 0);
+}
+
+static void hand_over(int in, int out, const struct held *held, int count)
+{
+    char before[NAME], after[NAME];
+    if (syncfs(out)) die("syncfs");
+    for (const struct held *one = held; one < held + count; one++) {
+        sprintf(before, "%s.%s.working", one->docid, one->n);
+        sprintf(after, "%s.%s.written", one->docid, one->n);
+        if (renameat(in, before, in, after)) die("commit");
+    }
+    sync_directory(in);
+    for (const struct held *one = held; one < held + count; one++) {
+        sprintf(before, "%s.%s.writing", one->docid, one->n);
+        sprintf(after, "%s.ready", one->docid);
+        publish(out, before, after);
+    }
+    sync_directory(out);
+    for (const struct held *one = held; one < held + count; one++) {
+        sprintf(after, "%s.%s.written", one->docid, one->n);
+        if (unlinkat(in, after, 0)) die("finish");
+    }
+}
+
 static int claim_and_finish(int in, const char *docid, const char *n)
 {
     char working[NAME];
@@ -291,7 +330,8 @@ static void drive_stage(int in, int out, int me, const struct options *o, struct
     const struct timespec nap = {.tv_nsec = NAP_NS};
     struct names names = {0};
     unsigned salt = draw_salt();
-    char n[64];
+    struct held held[MOST];
+    int together = o->group ? o->group : 1, count = 0;
     long room = o->limit ? 0 : o->max;
     while (tally->documents < o->max) {
         list_ready(in, &names);
@@ -299,10 +339,15 @@ static void drive_stage(int in, int out, int me, const struct options *o, struct
         for (size_t i = 0; i < names.count; i++) {
             while (room <= 0 && (room = o->limit - count_ready(out)) <= 0) nanosleep(&nap, NULL);
             if (!tally->start_ns) tally->start_ns = clock_ns(CLOCK_MONOTONIC);
-            form_serial(n, me + 1, salt);
-            if (!cycle(in, out, names.text + names.at[i], n, o->durable)) die("a stage of its own");
+            held[count].docid = names.text + names.at[i];
+            form_serial(held[count].n, me + 1, salt);
+            if (o->group) take(in, out, &held[count]);
+            else if (!cycle(in, out, held[0].docid, held[0].n, o->durable)) die("a stage of its own");
             room--;
-            tally->documents++;
+            if (++count < together && i + 1 < names.count) continue;
+            if (o->group) hand_over(in, out, held, count);
+            tally->documents += count;
+            count = 0;
             tally->end_ns = clock_ns(CLOCK_MONOTONIC);
         }
     }
@@ -375,15 +420,16 @@ static void usage(void)
     fprintf(stderr, "usage: stagecycle fill QUEUE N SIZE [FIRST] | submit QUEUE N [-d] |\n"
                     "       claim QUEUE [-p P] [-n MAX] |\n"
                     "       cycle IN OUT [-d] [-p P] [-n MAX] [-f FIRST -t TOTAL] |\n"
-                    "       stages IN OUT [IN OUT]... -n N [-l LIMIT] [-d]\n");
+                    "       stages IN OUT [IN OUT]... -n N [-l LIMIT] [-d] [-g GROUP]\n");
     exit(64);
 }
 
 int main(int argc, char **argv)
 {
     struct options o = {.processes = 1, .max = 1L << 60};
-    for (int option; (option = getopt(argc, argv, "dp:n:l:f:t:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "dp:n:l:f:t:g:")) != -1;) {
         if (option == 'd') o.durable = 1;
+        else if (option == 'g') o.group = atoi(optarg);
         else if (option == 'p') o.processes = atoi(optarg);
         else if (option == 'n') o.max = atol(optarg);
         else if (option == 'l') o.limit = atol(optarg);
@@ -393,7 +439,7 @@ int main(int argc, char **argv)
     }
     char **word = argv + optind;
     int words = argc - optind;
-    if (words < 2 || o.processes < 1 || o.first < 0) usage();
+    if (words < 2 || o.processes < 1 || o.first < 0 || o.group < 0 || o.group > MOST) usage();
     if (!o.total) o.total = o.processes;
     memset(output, 'x', OUTPUT);
     if (!strcmp(word[0], "fill") && (words == 4 || words == 5))
