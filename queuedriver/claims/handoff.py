@@ -27,7 +27,14 @@ import msgspec
 
 from queuedriver.claims.document import Document, Outputs, Written
 from queuedriver.claims.outcomes import OF_THE_ITEM
-from queuedriver.disk.filesystem import NOREPLACE, SYNC_ALL_FROM, Directory, libc, move
+from queuedriver.disk.filesystem import (
+    NOREPLACE,
+    SYNC_ALL_FROM,
+    Directory,
+    libc,
+    move,
+    syncs_as_one,
+)
 from queuedriver.disk.mounts import is_local
 from queuedriver.errors import FileSystemTrouble, OutputMissing
 from queuedriver.format import names
@@ -172,7 +179,7 @@ def sync_outputs(queue: "InputQueue", claims: Sequence[Claim]) -> None:
             continue
         # Bytes that were written here need no look; what else was written is looked for.
         usual = len(claims_of) >= SYNC_ALL_FROM and all(claim.outputs.blind for claim in claims)
-        if usual and target.directory.syncs_as_one():
+        if usual and syncs_as_one(target.directory):
             target.directory.sync_all()
             continue
         for name in target.directory.sync_files(claims_of):

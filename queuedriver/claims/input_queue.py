@@ -311,21 +311,10 @@ class InputQueue:
         if done := sum(one.fate != "revoked" for one in ended):
             self.worked(0.0, 0)
             self.took((seconds,) * done)
-        journal, at = self.journal, time.time()
-        event = functools.partial(Event, at=at, host=journal.host, driver=journal.writer)
-        journal.add(
-            [
-                event(
-                    event=one.fate,
-                    docid=one.docid,
-                    token=one.token,
-                    attempt=one.attempt,
-                    seconds=seconds,
-                    outputs=one.published,
-                )
-                for one in ended
-            ]
-        )
+        for one in ended:
+            facts: dict[str, Any] = {"token": one.token, "attempt": one.attempt}
+            outputs = one.published
+            self.journal.note(one.fate, one.docid, seconds=seconds, outputs=outputs, **facts)
 
     # The journal
 

@@ -58,7 +58,7 @@ class Room(NamedTuple):
 class Directory:
     """An open directory; its methods take names in it, or paths as seen from it."""
 
-    __slots__ = ("_as_one", "_inside", "_noreplace", "fd", "path")
+    __slots__ = ("_inside", "_noreplace", "as_one", "fd", "path")
 
     def __init__(self, path: str, fd: int, noreplace: bool = True, inside: int = 0) -> None:
         self.path = path
@@ -66,8 +66,8 @@ class Directory:
         self._inside = inside
         # Whether RENAME_NOREPLACE is known here, as far as we know.
         self._noreplace = noreplace and hasattr(libc(), "renameat2")
-        # Whether one sync of all of its file system does; None: nobody has asked.
-        self._as_one: bool | None = None
+        # See `syncs_as_one`; None: nobody has asked.
+        self.as_one: bool | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False, inside: int = 0) -> Self:
@@ -105,7 +105,7 @@ class Directory:
         # In one call and under the same number: the beat thread may be about to use it.
         os.dup2(fd, self.fd, inheritable=False)
         os.close(fd)
-        self._as_one = None
+        self.as_one = None
 
     def moved(self) -> bool:
         """Tell whether another directory, or none, is at the path by which this one was opened."""
@@ -332,13 +332,6 @@ class Directory:
             missing += _sync_together(self, some)
         return missing
 
-    def syncs_as_one(self) -> bool:
-        """Tell whether `sync_all` is to be preferred now: nobody has written much that it would
-        wait for, and what it cannot write it says."""
-        if self._as_one is None:
-            self._as_one = mounts.syncs_as_one(self.status().st_dev)
-        return self._as_one and mounts.unwritten() < _LITTLE_UNWRITTEN
-
     def sync_all(self) -> None:
         """Sync everything on this file system at once: cheaper than fsync from a few files on."""
         if libc().syncfs(self.fd):
@@ -359,6 +352,14 @@ class Directory:
         """Return what is left for us to write."""
         found = os.fstatvfs(self.fd)
         return Room(found.f_bavail * found.f_frsize, bool(found.f_flag & os.ST_RDONLY))
+
+
+def syncs_as_one(directory: Directory) -> bool:
+    """Tell whether `sync_all` is to be preferred now: its file system says what could not be
+    written, and nobody has written much that it would wait for."""
+    if directory.as_one is None:
+        directory.as_one = mounts.syncs_as_one(directory.status().st_dev)
+    return directory.as_one and mounts.unwritten() < _LITTLE_UNWRITTEN
 
 
 def is_replaced(path: str, ours: os.stat_result) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.claims import handoff
 from queuedriver.claims.document import Document
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
@@ -62,7 +63,7 @@ class Bench:
         monkeypatch.setattr(Directory, "sync", synced)
         monkeypatch.setattr(Directory, "sync_all", synced_all)
         monkeypatch.setattr(Directory, "sync_files", synced_files)
-        monkeypatch.setattr(Directory, "syncs_as_one", lambda _: as_one)
+        monkeypatch.setattr(handoff, "syncs_as_one", lambda _: as_one)
 
     def clock(self) -> float:
         # When there is nothing left to do, time flies.
