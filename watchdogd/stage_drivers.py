@@ -218,7 +218,7 @@ class StageDrivers:
             board = Board.create(order.board)
             keep(self._context.local, order)
             if template is not None:
-                child = template.fork(encode(order))
+                child = template.fork(encode(order), now)
             else:
                 child = _start_anew(self._context.children, order)
         except (OSError, ConfigError) as error:

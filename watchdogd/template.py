@@ -39,6 +39,9 @@ ONE_THREAD = {
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+# Seconds for a fork to come, which takes milliseconds, whatever its stage may take to start: the
+# next one is not asked for before.
+FORK_TAKES = 30.0
 # For what was loaded to clean up, once nobody needs it any more.
 CLEANING_TAKES = 10.0
 # How many may be there that not even SIGKILL ends: one, and one that stands in for it. What they
@@ -70,9 +73,11 @@ class Template:
         self._children = children
         # What it said of its end.
         self._why = ""
-        # The driver that it forks now, and the number of that order: the answer has it, too.
+        # The driver that it forks now, the number of that order, which the answer has, too, and
+        # when it was asked.
         self._forking: Child | None = None
         self._serial = 0
+        self._asked_at = 0.0
         self.is_leaving = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -133,7 +138,7 @@ class Template:
 
     # Act
 
-    def fork(self, order: bytes) -> Child:
+    def fork(self, order: bytes, now: float) -> Child:
         """Ask for a driver with this order. It is free; or it could not load, and why and its exit
         code are those of the driver."""
         ended = self.child.exit
@@ -144,7 +149,7 @@ class Template:
             words = f"an order of {len(order)} bytes is too long for a stage with preload"
             return _fail(Child(), words, BUG)
         child = self._forking = self._children.expect(self.child)
-        self._serial += 1
+        self._serial, self._asked_at = self._serial + 1, now
         self._send(Fork(self._serial, child.life, msgspec.Raw(order)))
         return child
 
@@ -181,6 +186,8 @@ class Template:
         """Ask one for its stacks, and so end it, that is late, or whose fork is. Return when it
         will be late."""
         late_at = math.inf if self.ready_at else self.started_at + startup_timeout
+        if self._forking is not None:
+            late_at = self._asked_at + FORK_TAKES
         is_stuck = self._forking is not None and self._forking.rung not in ("run", "leave")
         if self.is_usable and (is_stuck or now >= late_at):
             self._why = "it was not ready in time"

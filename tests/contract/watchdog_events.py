@@ -149,8 +149,8 @@ PROCESSES = Group(
         Event(
             "template_that_stands_still_is_replaced",
             "what drivers are forked from (``preload``) stands still, and a driver dies",
-            "after ``startup_timeout`` (2 s in this test) it is loaded anew; no driver waits for "
-            "the end of the one before",
+            "after 30 s, or ``startup_timeout`` if that is less (2 s in this test), it is loaded "
+            "anew; no driver waits for the end of the one before",
             15,
         ),
         Event(

@@ -207,7 +207,7 @@ def test_loader_that_talks_nonsense_fails_its_stage_and_not_the_watchdog(said: b
         return template.has_failed
 
     until(failed, "it fails")
-    assert "parse" in template.fork(b"{}").failure
+    assert "parse" in template.fork(b"{}", 0.0).failure
     template.leave(0.0)
 
 

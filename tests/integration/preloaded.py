@@ -131,7 +131,7 @@ class Watch:
         template = self.template
         self.until(lambda: template.is_free or template.has_ended, f"the turn of {name}")
         order = json.dumps({"end": "pause", **words}).encode()
-        self.drivers[name] = self.template.fork(order)
+        self.drivers[name] = self.template.fork(order, time.monotonic())
         return self.drivers[name]
 
     def driver(self, name: str) -> Child:

@@ -27,7 +27,7 @@ from watchdogd.driver_orders import LIMIT, Order, StageOrders, encode
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.model import Stage as PipelineStage
 from watchdogd.policy import START_UP
-from watchdogd.template import Template, Templates
+from watchdogd.template import FORK_TAKES, Template, Templates
 
 _PR_SET_CHILD_SUBREAPER = 36
 MODEL = """
@@ -455,6 +455,18 @@ def test_nobody_waits_for_the_end_of_a_template_that_stands_still(stage: Stage) 
     assert not (stage.directory / "there").exists()
 
 
+def test_fork_that_hangs_is_given_up_long_before_what_may_take_long_to_load(stage: Stage) -> None:
+    watch = stage.start()
+    template = watch.ready()
+    template.child.send(signal.SIGSTOP)
+    late, now = watch.order("late"), time.monotonic()
+    assert template.tend(3600.0, now) <= now + FORK_TAKES
+    assert (late.exit, template.is_usable) == (None, True)
+    assert template.tend(3600.0, now + FORK_TAKES) == math.inf
+    assert (late.exit, late.failure) == (Exit(code=75), "it was not ready in time")
+    assert not template.is_usable
+
+
 def test_driver_that_came_before_its_template_was_found_late_is_known(stage: Stage) -> None:
     watch = stage.start()
     template = watch.ready()
@@ -547,7 +559,7 @@ def test_template_that_hangs_up_before_it_is_reaped_fails_its_drivers_by_its_own
     for _ in range(2):
         template = templates.free(settings, time.monotonic())
         assert template is not None
-        assert template.fork(encode(order)).exit == Exit(code=code)
+        assert template.fork(encode(order), time.monotonic()).exit == Exit(code=code)
     assert turn() == math.inf
     # What only an operator can mend is not loaded again.
     assert (templates.template, children.running) == (None, [])
@@ -798,7 +810,7 @@ def test_driver_from_a_template_takes_documents_through(stage: Stage) -> None:
     stage.watches.append(watch)
     for name in ("first", "second"):
         Board.create(board).close()
-        watch.drivers[name] = watch.template.fork(encode(order))
+        watch.drivers[name] = watch.template.fork(encode(order), time.monotonic())
         driver = watch.driver(name)
         if name == "first":
             assert ended(watch, driver) == Exit(signal=signal.SIGKILL)
