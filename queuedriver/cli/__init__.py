@@ -91,6 +91,8 @@ PROGRAM = Program(
         {"trace", "top", "logs", "discarded", "batch", "replay", "scale", "restart"}
         | {"reload", "stop"}
     ),
+    # Users' functions and plug-ins, and ZeroMQ, which sends what is left when it is destroyed.
+    foreign=frozenset({"run", "intake", "broker", "worker", "client", "fuq"}),
 )
 main = PROGRAM.main
 run = PROGRAM.run

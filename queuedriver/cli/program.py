@@ -54,8 +54,8 @@ class Program(NamedTuple):
     # Another program, and which of its commands people look for here.
     other: str = ""
     elsewhere: frozenset[str] = frozenset()
-    # No code of users runs in it, which might rely on objects being destroyed at its end.
-    ends_at_once: bool = False
+    # Commands that run code of others, which may rely on objects being destroyed at the end.
+    foreign: frozenset[str] = frozenset()
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run one command and exit with its code."""
@@ -66,7 +66,8 @@ class Program(NamedTuple):
         if isinstance(sys.stdout, io.TextIOWrapper):
             # What its encoding lacks is shown as an escape.
             sys.stdout.reconfigure(errors="backslashreplace")
-        code = self.run(list(sys.argv[1:] if argv is None else argv))
+        args = list(sys.argv[1:] if argv is None else argv)
+        code = self.run(args)
         try:
             sys.stdout.flush()
         except (OSError, ValueError) as error:
@@ -74,7 +75,7 @@ class Program(NamedTuple):
             if isinstance(error, OSError):
                 code = _ended_by(error)
             _forget_output()
-        if not self.ends_at_once:
+        if self.foreign.intersection(args[:1]):
             sys.exit(code)
         # As the interpreter would: threads that are no daemons are waited for.
         if (threading := sys.modules.get("threading")) is not None:

@@ -42,6 +42,38 @@ def ending(how: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+_KEEPS = """
+    import atexit, threading
+    class Kept:
+        def __del__(self):
+            print("destroyed")
+    module.kept = Kept()
+    atexit.register(print, "at exit")
+    last = threading.main_thread()
+    threading.Thread(target=lambda: (last.join(), print("by a thread"))).start()
+    print("said")
+    return 3
+"""
+
+
+@pytest.mark.parametrize("program", ["queuedriver", "watchdogd"])
+def test_a_command_ends_as_a_program_does_but_destroys_nothing(program: str) -> None:
+    script = _ENDING.replace("queuedriver", program).format(how=_KEEPS.strip())
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=ENVIRON, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (3, "")
+    assert ran.stdout == "said\nby a thread\nat exit\n"
+
+
+def test_a_command_that_runs_code_of_others_destroys_what_that_has_made() -> None:
+    script = _ENDING.replace('["end"]', '["run"]').format(how=_KEEPS.strip())
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=ENVIRON, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout == "said\nby a thread\nat exit\ndestroyed\n"
+
+
 def test_version_is_the_packages() -> None:
     assert command("--version") == (0, f"queuedriver {__version__}\n", "")
 

@@ -29,29 +29,6 @@ cli.main(["end"])
 """
 
 
-_KEEPS = """
-    import atexit, threading
-    class Kept:
-        def __del__(self):
-            print("destroyed")
-    module.kept = Kept()
-    atexit.register(print, "at exit")
-    last = threading.main_thread()
-    threading.Thread(target=lambda: (last.join(), print("by a thread"))).start()
-    print("said")
-    return 3
-"""
-
-
-def test_it_ends_as_a_program_does_but_destroys_nothing() -> None:
-    script = _ENDING.format(how=_KEEPS.strip())
-    ran = subprocess.run(
-        [sys.executable, "-c", script], env=ENVIRON, capture_output=True, text=True, check=False
-    )
-    assert (ran.returncode, ran.stderr) == (3, "")
-    assert ran.stdout == "said\nby a thread\nat exit\n"
-
-
 def test_version_is_the_packages() -> None:
     assert command("--version", program="watchdogd") == (0, f"watchdogd {__version__}\n", "")
 

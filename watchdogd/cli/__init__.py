@@ -60,7 +60,6 @@ PROGRAM = Program(
     "75 later, 77 permission, 78 configuration, 128+n signal n.",
     other="queuedriver",
     elsewhere=frozenset({"put", "get", "list", "show", "why", "history", "discard", "close"}),
-    ends_at_once=True,
 )
 main = PROGRAM.main
 run = PROGRAM.run
