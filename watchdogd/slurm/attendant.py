@@ -37,6 +37,9 @@ from watchdogd.slurm.submitting import (
 # From one look to the next, in seconds, spread so that those of many elements do not look together.
 _LOOK_EVERY = 3.0
 _MANY = 30
+# Within so many seconds a watchdog that turns says something new; and until one looks again.
+_SAYS_WITHIN = 10.0
+_LOOK_AGAIN = 0.1
 
 
 class Attendant:
@@ -132,7 +135,10 @@ class Attendant:
 
     def _leave(self, why: str) -> None:
         """Tell the watchdog to leave, once: a second signal would have documents given back."""
-        report = last_report(self.local)
+        ends_at, before = time.monotonic() + _SAYS_WITHIN, last_report(self.local)
+        # It may have been told by others, and not have said so yet.
+        while (report := last_report(self.local)) == before and time.monotonic() < ends_at:
+            time.sleep(_LOOK_AGAIN)
         leaves = report is not None and report.state in ("stopping", "stopped")
         if not (self._left or leaves) and os.getppid() == self.watchdog:
             self._left = True
