@@ -14,7 +14,7 @@ is released by whoever notices, charged to nobody, and a result that comes too l
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from typing import Any, Protocol
 
 import msgspec
@@ -24,7 +24,7 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
 from queuedriver.doors.breakers import Breakers
 from queuedriver.doors.conversation import PATIENCE, Conversation
-from queuedriver.doors.exchange import DEAF_AFTER, Exchange
+from queuedriver.doors.exchange import DEAF_AFTER, Exchange, Worker
 from queuedriver.doors.service_queue import Head
 from queuedriver.doors.settings import AnyBroker
 from queuedriver.doors.transports.base import Listening, Transport
@@ -212,6 +212,17 @@ class Complaint:
         elif missing and not self._is_made and now - self._since >= PATIENCE:
             self._is_made = True
             self._say(f"{missing}; what waits is dealt when one comes")
+
+
+def no_worker_of(sources: Iterable[Source], workers: Collection[Worker], now: float) -> str:
+    """Say for which queues, where something waits, no worker is there; empty: for none."""
+    missing = []
+    for source in sources:
+        name = source.service
+        served = any(name in one.services for one in workers) if name else workers
+        if not served and any(True for _ in source.heads(now)):
+            missing.append(f"of {name!r} " if name else "")
+    return f"no worker {'or '.join(missing)}is connected" if missing else ""
 
 
 class BrokerLoop(Loop):
@@ -414,14 +425,10 @@ class BrokerLoop(Loop):
 
     def _missing(self, now: float) -> str:
         """Return which workers are missing for what waits; empty when none are."""
-        workers = self.exchange.workers.values()
-        missing = []
-        for source in self.sources if self.go and not self.trouble else ():
-            name, paused = source.service, source.queue not in self.unpaused
-            served = any(name in one.services for one in workers) if name else workers
-            if not (paused or served) and any(True for _ in source.heads(now)):
-                missing.append(f"of {name!r} " if name else "")
-        return f"no worker {'or '.join(missing)}is connected" if missing else ""
+        if not self.go or self.trouble:
+            return ""
+        open_ones = [one for one in self.sources if one.queue in self.unpaused]
+        return no_worker_of(open_ones, self.exchange.workers.values(), now)
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""
