@@ -181,7 +181,16 @@ def test_whatever_fails_now_and_then_every_document_comes_out_once(
 ) -> None:
     docids = [f"doc-{number}" for number in range(120)]
     site.submit(*docids)
-    calls = (*CHANGES, "names", "status", "present", "read_regular", "sync", "sync_files")
+    calls = (
+        *CHANGES,
+        "names",
+        "status",
+        "present",
+        "read_regular",
+        "sync",
+        "sync_all",
+        "sync_files",
+    )
     drivers = [
         site.start(doze, drain=True, durable=durable, prepare=EveryNth(n, 5, calls))
         for n in (61, 83)
