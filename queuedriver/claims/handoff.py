@@ -181,11 +181,13 @@ def sync_outputs(queue: "InputQueue", claims: Sequence[Claim]) -> None:
         usual = len(claims_of) >= SYNC_ALL_FROM and all(claim.outputs.blind for claim in claims)
         if usual and syncs_as_one(target.directory):
             target.directory.sync_all()
-            continue
+            claims_of.clear()
         for name in target.directory.sync_files(claims_of):
             # Swept aside, because the claim was taken back: the commit will say so.
             if queue.directory.present(claims_of[name].name):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        # Also after all was synced, of which kernels say that it went well on a file system that
+        # they have made read-only, or whose disk is gone.
         target.directory.sync()
 
 

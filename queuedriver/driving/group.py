@@ -17,7 +17,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Self
 
 from queuedriver.claims.charging import abandon
@@ -58,6 +57,8 @@ class Group:
         # What the latest documents took, and what handing over took; in seconds.
         self._latest: deque[float] = deque(maxlen=_SHORT)
         self._syncs: deque[float] = deque((0.0,), maxlen=_LATEST)
+        # What the thread was told that the loop is still to hear.
+        self._error: OSError | None = None
         self._closing = False
         self._lock = threading.Lock()
         self._begun = threading.Event()
@@ -113,14 +114,23 @@ class Group:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="group", daemon=True)
                 self._thread.start()
-            self._begun.set()
         self.claims[claim.token] = claim
         self._seconds += seconds
-        if not is_short or len(self.claims) >= MOST or now >= self._ends_at:
+        if not is_short or len(self.claims) >= MOST or now >= self._ends_at or self._error:
             self.flush()
+        elif len(self.claims) == 1:
+            # Not before it is there: the thread would wait for the next group.
+            self._begun.set()
 
     def flush(self) -> None:
-        """Hand over what waits. OSError: what is not committed has been given back."""
+        """Hand over what waits. OSError: what is not committed has been given back, or is to be."""
+        if self._error is not None:
+            # A file system says once of all that it could not write, which may be of what waits.
+            error, self._error = self._error, None
+            raise error
+        self._hand_over_all()
+
+    def _hand_over_all(self) -> None:
         if self.claims:
             began = self._clock()
             self._hand_over(*self._take())
@@ -147,7 +157,9 @@ class Group:
             self._begun.clear()
             while self.claims and not self._closing:
                 time.sleep(max(self._ends_at - self._clock(), LONGEST / 10))
-                # What it cannot do is given back; the loop will hear that of its next document.
-                with self._lock, suppress(OSError):
-                    if self.claims and self._clock() >= self._ends_at:
-                        self.flush()
+                with self._lock:
+                    if self._clock() >= self._ends_at:
+                        try:
+                            self._hand_over_all()
+                        except OSError as error:
+                            self._error = error

@@ -75,7 +75,7 @@ def test_records_that_are_removed_are_made_again(scene: Scene) -> None:
     scene.until(lambda: scene.published("a"), "documents go on")
     scene.within(lambda: len({*scene.drivers_here()} - {killed}) == 2, "the driver is replaced")
     scene.within(lambda: scene.command("status").returncode == 0, "status finds it")
-    assert list(scene.root.glob("state/*/report.json"))
+    scene.until(lambda: list(scene.root.glob("state/*/report.json")), "its report is there")
 
 
 @row

@@ -1,6 +1,7 @@
 """What is left of a driver that was ended, and whom it blames."""
 
 import faulthandler
+import functools
 import os
 import shutil
 import threading
@@ -8,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,6 +24,7 @@ from queuedriver.disk.runtime import (
     unnote_ending,
     waited_for_files,
 )
+from queuedriver.driving.group import Group
 from queuedriver.errors import ConfigError
 from queuedriver.format.records import Failure
 
@@ -70,13 +74,24 @@ def theirs(source: int) -> None:
     os.read(source, 1)
 
 
+def the_thread_of_a_group(source: int) -> None:
+    """A document is finished, and those that wait are handed over beside it."""
+    group: Any = Group(lambda *_: None, time.monotonic)
+    group._lock = SimpleNamespace(
+        release=lambda: None, acquire=functools.partial(os.read, source, 1)
+    )
+    group.around(lambda *_: None)(None, None, None)
+
+
 @pytest.fixture
 def dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     return tmp_path
 
 
-@pytest.mark.parametrize(("work", "beside"), [(ours, theirs), (theirs, ours)])
+@pytest.mark.parametrize(
+    ("work", "beside"), [(ours, theirs), (theirs, ours), (the_thread_of_a_group, theirs)]
+)
 @pytest.mark.parametrize("beside_first", [True, False])
 def test_a_driver_that_waited_for_its_file_system_is_told_from_one_whose_document_hung(
     dumps: Path,
@@ -94,8 +109,8 @@ def test_a_driver_that_waited_for_its_file_system_is_told_from_one_whose_documen
     finally:
         for one in threads:
             one.end()
-    assert waited_for_files(driver.dump, stacks) is (work is ours)
-    assert waited_for_files(other.dump, stacks) is (beside is ours)
+    assert waited_for_files(driver.dump, stacks) is (work is not theirs)
+    assert waited_for_files(other.dump, stacks) is (beside is not theirs)
 
 
 @pytest.mark.parametrize("stacks", ["", "Timeout (0:00:40)!\n", "Thread 0x1 (most recent"])

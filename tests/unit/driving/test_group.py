@@ -182,18 +182,33 @@ def test_an_ordinary_document_does_not_end_the_wait(desk: Desk) -> None:
     assert desk.handed_over == []
 
 
-def test_what_goes_wrong_in_the_thread_does_not_keep_the_next_ones(desk: Desk) -> None:
-    """Who hands over has given it back; the loop hears of the trouble by its next document."""
+def test_what_goes_wrong_in_the_thread_is_heard_with_the_next_document(desk: Desk) -> None:
+    """Of all that could not be written a file system says so once; what is written meanwhile may be
+    part of it, though who hands over next is told that all is well."""
     desk.settle()
     desk.add("a")
     desk.error = OSError("the disk is gone")
     desk.process()
     assert not desk.group.claims
-    with pytest.raises(OSError, match="the disk is gone"):
-        desk.add(*"bcdefghi", seconds=1.0)
     desk.error = None
+    with pytest.raises(OSError, match="the disk is gone"):
+        desk.add("b")
+    # For whoever gives back what waits.
+    assert [claim.docid for claim in desk.group.claims.values()] == ["b"]
+    desk.group.claims.clear()
     desk.add("z", seconds=1.0)
     assert desk.handed_over == [["z"]]
+
+
+def test_what_goes_wrong_in_the_thread_is_heard_at_rest(desk: Desk) -> None:
+    desk.settle()
+    desk.add("a")
+    desk.error = OSError("the disk is gone")
+    desk.process()
+    with pytest.raises(OSError, match="the disk is gone"):
+        desk.group.flush()
+    desk.group.flush()
+    assert desk.handed_over == []
 
 
 def test_what_waits_is_given_back_when_the_file_system_is_not_well(

@@ -86,11 +86,11 @@ class Bench:
         return len(list((self.root / "out").glob("*.ready")))
 
 
-@pytest.mark.parametrize(("as_one", "each_file"), [(True, 0), (False, 1)])
-def test_short_documents_of_a_durable_queue_share_three_syncs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_one: bool, each_file: int
+@pytest.mark.parametrize(("as_one", "of_files"), [(True, 1), (False, MOST)])
+def test_short_documents_of_a_durable_queue_share_their_syncs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_one: bool, of_files: int
 ) -> None:
-    """And one of each file, where not all is synced at once."""
+    """Three of directories; and one of all files together, or of each."""
     bench = Bench(tmp_path, monkeypatch, as_one=as_one)
     before = Counter[int]()
     bench.on_document = lambda number: before.update({number: bench.syncs["any"]})
@@ -99,7 +99,7 @@ def test_short_documents_of_a_durable_queue_share_three_syncs(
     # What the first ones cost tells the driver that documents are short; then all is steady.
     first, last = 2 * MOST, 6 * MOST
     groups = (last - first) / MOST
-    assert before[last] - before[first] == groups * (3 + each_file * MOST)
+    assert before[last] - before[first] == groups * (3 + of_files)
 
 
 def test_documents_that_wait_for_a_sync_count_for_the_limit_of_the_output(
