@@ -22,8 +22,10 @@ _TASKS = re.compile(r"(?P<first>[0-9]+)(?:-(?P<last>[0-9]+)(?::(?P<step>[0-9]+))
 # drivers have room for.
 HOST_FITS = 10
 _HOST = re.compile(r"[0-9]+(_[0-9]+)?(r[0-9]+)?")
+# Of one that is completing before 23.11 nobody knows whether it ends, or was requeued.
+_State = Literal["pending", "running", "completing", "ending"]
 # Every other state is one that a job has ended in.
-_STANDING: dict[str, Literal["pending", "running", "ending"]] = {
+_STANDING: dict[str, _State] = {
     "PENDING": "pending",
     "REQUEUED": "pending",
     "REQUEUE_HOLD": "pending",
@@ -37,7 +39,7 @@ _STANDING: dict[str, Literal["pending", "running", "ending"]] = {
     "RESIZING": "running",
     "SIGNALING": "running",
     "STAGE_OUT": "ending",
-    "COMPLETING": "ending",
+    "COMPLETING": "completing",
 }
 
 
@@ -59,7 +61,7 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     number: int = 0
     # Of several: which of its array.
     tasks: tuple[int, ...] = ()
-    state: Literal["pending", "running", "ending"]
+    state: _State
     # Slurm's own words: why it is pending.
     reason: str = ""
     # When it began, or is expected to; and when its time is over.
@@ -105,9 +107,11 @@ def _elements(job: Mapping[str, Any], key: str) -> Iterator[Element]:
     found = _COMMENT.fullmatch(job.get("comment") or "")
     states = job["job_state"]
     state = states if isinstance(states, str) else " ".join(states)
-    # COMPLETING may come with the state that it ends in.
     words = state.split()
-    standing = "ending" if "COMPLETING" in words else _STANDING.get(words[0] if words else "")
+    standing = _STANDING.get(words[0] if words else "")
+    if "COMPLETING" in words and len(words) > 1:
+        # With the state that it ends in, or begins anew in.
+        standing = "pending" if "PENDING" in words else "ending"
     if found is None or found["key"] != key or standing is None:
         return
     array, number = _number(job.get("array_job_id")), _number(job["job_id"])

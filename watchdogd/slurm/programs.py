@@ -31,8 +31,15 @@ _UNASKED = "connect failure"
 # The lowest number that no task may have; as a rule tasks go up to the other.
 _LARGEST = re.compile(rb"MaxArraySize\s*=\s*([0-9]+)")
 _USUAL_ARRAY = 1000
-# Which cluster is meant.
+# Which cluster is meant; and what people choose for all their jobs, where a script does not say it.
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
+_CHOSEN = ("account", "partition", "qos", "reservation")
+# What a job is told of itself is not for those that it submits, to which sbatch gives all else.
+# What people have set for the programs would hold in place of what a script says. By the marks of
+# what a watchdog and a driver have started jobs would be killed on that node when it ends.
+_DROPPED = ("SLURM_", "SBATCH_", "SQUEUE_", "SCANCEL_", "SCONTROL_", LIFE, MARKER)
+# In the last line, after what a cluster has its users told; with several clusters its name follows.
+_JOB = re.compile(rb"^([0-9]+)(?:;.*)?\s*\Z", re.MULTILINE)
 # Of what they say, characters.
 _MOST_SAID = 300
 
@@ -48,13 +55,12 @@ class Silent(Unreachable):
 def call(argv: Sequence[str], limit: float = LIMIT, given: str = "") -> bytes:
     """Run one of the programs; return what it prints. Unreachable where it is not installed, or
     does not answer in time; Refused for what Slurm does not take."""
+    unsaid = (word for word in _CHOSEN if f"#SBATCH --{word}=" not in given)
+    kept = {*_KEPT, *(f"SBATCH_{word.upper()}" for word in unsaid)}
     environ = {
         name: value
         for name, value in os.environ.items()
-        # What a job is told of itself is not for those that it submits, to which sbatch gives all
-        # else. By the marks of what a watchdog and a driver have started they would be killed on
-        # that node when it ends.
-        if not name.startswith(("SLURM_", LIFE, MARKER)) or name in _KEPT
+        if not name.startswith(_DROPPED) or name in kept
     }
     # All tasks of an array, however many they are.
     environ["SLURM_BITSTR_LEN"] = "0"
@@ -87,10 +93,11 @@ def _said(data: bytes) -> str:
 
 
 def submit(script: str) -> str:
-    """Submit a script; return the job."""
-    said = call(("sbatch", "--parsable"), given=script).decode(errors="replace")
-    # With several clusters its name follows.
-    return said.strip().partition(";")[0]
+    """Submit a script; return the job. Silent where what is printed is none."""
+    said = call(("sbatch", "--parsable"), given=script)
+    if found := _JOB.search(said):
+        return found[1].decode()
+    raise Silent(f"sbatch has printed no number of a job: {_said(said) or 'nothing'}")
 
 
 def try_out(script: str) -> str:
@@ -108,7 +115,8 @@ def longest(partition: str) -> float | None:
     told = call(("scontrol", "-o", "show", "partition")).decode(errors="replace")
     for line in told.splitlines():
         said = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        meant = said.get("PartitionName") == partition if partition else said["Default"] == "YES"
+        key, value = ("PartitionName", partition) if partition else ("Default", "YES")
+        meant = said.get(key) == value
         if meant and (clock := _CLOCK.fullmatch(said.get("MaxTime", ""))):
             parts = zip(clock.groups(default="0"), _TAKES, strict=True)
             return float(sum(int(part) * takes for part, takes in parts))

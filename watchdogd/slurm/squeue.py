@@ -141,6 +141,7 @@ def _clock(at: float, now: float) -> str:
 
 
 def count(elements: Iterable[Element], request: Request) -> int:
-    """Return how many elements of a group are pending or running."""
+    """Return how many elements of a group are there, or may be there again: one that was requeued
+    comes by itself."""
     ours = (one for one in elements if one.stage == request.name and one.state != "ending")
     return sum(one.count for one in ours)

@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from watchdogd.pipeline.read import parse
 from watchdogd.slurm.elements import Element, key_of, read_elements, tasks_of
+from watchdogd.slurm.request import requests
+from watchdogd.slurm.squeue import count
 
 ANSWER = (Path(__file__).parent / "answers" / "22.05.json").read_bytes()
 KEY = "watchdogd-0123456789ab"
+STAGE = '[[stage]]\nname = "parse"\ncall = "a:b"\n'
 
 
 def answer(**changes: Any) -> bytes:
@@ -56,6 +60,24 @@ def test_numbers_and_states_are_read_as_later_versions_write_them() -> None:
     assert (later.name, later.state, later.ends_at) == ("10_2", "running", 0)
     assert one(job_state=["CANCELLED", "COMPLETING"]).state == "ending"
     assert one(job_state=["PENDING", "REQUEUED"]).state == "pending"
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "is_there"),
+    [
+        (["CANCELLED", "COMPLETING"], "ending", False),
+        (["PENDING", "COMPLETING"], "pending", True),
+        (["COMPLETING", "PENDING"], "pending", True),
+        # Before 23.11 nothing tells the two apart.
+        ("COMPLETING", "completing", True),
+    ],
+)
+def test_an_element_that_is_requeued_is_there_while_its_processes_end(
+    told: str | list[str], state: str, is_there: bool
+) -> None:
+    found = one(job_state=told)
+    (nodes,) = requests(parse("[slurm]\n" + STAGE, "p.toml", "/data/p.toml")[0])
+    assert (found.state, count([found], nodes)) == (state, int(is_there))
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"])

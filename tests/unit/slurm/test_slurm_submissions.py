@@ -138,6 +138,54 @@ def test_what_an_element_submits_is_not_taken_for_a_child_of_its_watchdog(
     assert (environ["HOME"], environ.get(mark)) == ("/home/ann", None)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_left"),
+    [
+        *(("SBATCH_JOB_NAME", False), ("SBATCH_ARRAY_INX", False), ("SBATCH_WAIT", False)),
+        *(("SQUEUE_USERS", False), ("SCANCEL_INTERACTIVE", False), ("SCONTROL_ALL", False)),
+        # Where the script says nothing else: whom it is charged to.
+        *(("SBATCH_ACCOUNT", True), ("SBATCH_PARTITION", False)),
+    ],
+)
+def test_what_people_have_chosen_for_their_own_jobs_changes_nothing_that_is_said(
+    name: str,
+    is_left: bool,
+    ledger: Ledger,
+    pipeline: Pipeline,
+    slurm: SlurmDouble,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(name, "theirs")
+    assert pipeline.slurm is not None
+    one = replace(pipeline, slurm=replace(pipeline.slurm, partition="long"))
+    assert serve(ledger, one, asked_anew(ledger, one)) == ONE
+    assert (name in json.loads(slurm.lines("environ")[-1])) is is_left
+
+
+@pytest.mark.parametrize(
+    ("said", "job"), [("note: be brief\n7;main", "7"), ("7", "7"), ("done", ""), ("", "")]
+)
+def test_of_what_sbatch_prints_a_number_at_its_end_is_the_job(
+    said: str, job: str, slurm: SlurmDouble
+) -> None:
+    program = slurm.directory / "sbatch"
+    program.write_text(f"#!/bin/sh\ncat >/dev/null\nprintf '%s\\n' '{said}'\n")
+    if job:
+        assert programs.submit("") == job
+    else:
+        # It may have been submitted.
+        with pytest.raises(programs.Silent, match="no number of a job"):
+            programs.submit("")
+
+
+def test_a_partition_that_does_not_say_whether_it_is_the_usual_one_is_not(
+    slurm: SlurmDouble,
+) -> None:
+    program = slurm.directory / "scontrol"
+    program.write_text("#!/bin/sh\necho PartitionName=a\necho Default=YES MaxTime=0-01:00:00\n")
+    assert programs.longest("") == 3600.0
+
+
 def test_more_elements_than_an_array_may_have_are_several_submissions(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
 ) -> None:
