@@ -263,15 +263,23 @@ def test_watchdog_whose_directory_is_taken_away_says_so_and_goes_on_once_it_is_b
     until(lambda: yard.states() == {"one-1": "ready"})
     status = yard.status()
     assert status is not None
-    # Its lines go to the log that is open; nothing else of what it keeps is there any more.
-    boards = Path(status.local) / "boards"
-    shutil.rmtree(boards)
+    # A file is in the way of what it would make again.
+    boards, file = Path(status.local) / "boards", yard.root / "a file"
+    file.touch()
+
+    def is_taken() -> bool:
+        shutil.rmtree(boards, ignore_errors=True)
+        with contextlib.suppress(IsADirectoryError):
+            file.rename(boards)
+        return boards.is_file()
+
+    until(is_taken)
     yard.write(ONE, f'{TWO}\ninput = "second"')
     watchdog.send_signal(signal.SIGHUP)
     until(lambda: "boards" in " ".join(one.get("message", "") for one in yard.events()))
     yard.put("a")
     until(lambda: "a.ready" in yard.ls("one"))
-    boards.mkdir()
+    boards.unlink()
     watchdog.send_signal(signal.SIGHUP)
     until(lambda: yard.states() == {"one-1": "ready", "two-1": "ready"})
     assert watchdog.poll() is None
