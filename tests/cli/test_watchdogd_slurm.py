@@ -9,6 +9,7 @@ from queuedriver.operating.queue import Queue
 from tests.cli import pipelines
 from tests.cli.queues import Called
 from tests.slurm_double import SlurmDouble, slurm
+from watchdogd.slurm.ledger import Ledger
 
 __all__ = ["slurm"]
 Capsys = pytest.CaptureFixture[str]
@@ -174,6 +175,22 @@ def test_after_a_stop_cron_starts_nothing_and_a_person_does(
     assert (called.code, slurm.jobs) == (0, [])
     call(capsys, "start", file, "--nodes", "2")
     assert tasks(slurm) == ["1-2"]
+
+
+def test_a_stop_while_cron_looks_is_not_undone(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+
+        def stop_after_a_look(ledger: Ledger) -> bool:
+            patched.undo()
+            ledger.stop(stopped=True)
+            return False
+
+        patched.setattr(Ledger, "stopped", property(stop_after_a_look))
+        called = call(capsys, "start", file, "--nodes", "2", "--unless-stopped")
+    assert (called.code, slurm.jobs) == (75, [])
+    assert (file.parent / "queues/.watchdogd/slurm/STOP").exists()
 
 
 @pytest.mark.parametrize("words", [("stop",), ("scale", "2")])

@@ -48,7 +48,7 @@ class Element:
             "PATH": os.environ["PATH"],
             "WATCHDOGD_STATE": str(self._state),
             "SLURM_JOB_ID": "100",
-            SUBMISSION: str(number),
+            SUBMISSION: f'{{"number":{number}}}',
         }
         argv = [sys.executable, "-m", "watchdogd", "run", str(self.file), "--host", "100_1"]
         with self.log.open("wb") as log:

@@ -127,7 +127,7 @@ def start(
     Exit codes:
       0   submitted, or none are missing
       69  there is no Slurm, or it does not answer
-      75  somebody else submits at this moment
+      75  somebody else submits, or stops, at this moment
       78  mistakes in the file, or Slurm does not take it
     """
     file, said = _split(words, pipeline)
@@ -144,11 +144,13 @@ def start(
         return 0
     os.makedirs(found.root, exist_ok=True)
     with Ledger.open(found.root, create=True) as ledger:
-        if unless_stopped and ledger.stopped:
+        if not unless_stopped:
+            ledger.stop(stopped=False)
+        elif ledger.stopped:
             say("stopped by `watchdogd slurm stop`; without --unless-stopped this starts it again")
             return 0
-        ledger.stop(stopped=False)
-        _submit(found, ledger, ask_anew(ledger, found), chosen, asked)
+        groups = {request.name: chosen for request in requests(found)}
+        _submit(found, ledger, ask_anew(ledger, found), groups, asked)
     return 0
 
 
@@ -156,7 +158,7 @@ def _submit(
     pipeline: Pipeline,
     ledger: Ledger,
     facts: Facts,
-    chosen: Submission,
+    chosen: Mapping[str, Submission],
     asked: Mapping[str, int | None],
 ) -> None:
     if not submit_missing(pipeline, ledger, facts, chosen, say, asked):
@@ -228,7 +230,7 @@ def scale(
             pending = [job for one in ours if one.state == "pending" for job in one.jobs]
             if over > 0 and pending:
                 programs.cancel(pending[-over:], pending=True)
-        _submit(found, ledger, facts, Submission(), {})
+        _submit(found, ledger, facts, {}, {})
 
 
 def stop(

@@ -15,6 +15,8 @@ import sys
 import time
 from contextlib import suppress
 
+import msgspec
+
 from queuedriver.errors import QueueError
 from watchdogd.pipeline.read import read
 from watchdogd.report import HostReport
@@ -49,9 +51,10 @@ class Attendant:
     def __init__(self, watchdog: int, file: str, host: str, local: str) -> None:
         self.watchdog, self.file, self.host, self.local = watchdog, file, host, local
         self.pipeline = read(file)
-        # What it was submitted as; number 0: by hand.
-        number = os.environ.get(SUBMISSION, "")
-        self.own = Submission(number=int(number) if number.isdecimal() else 0)
+        # What it was submitted as: without number and stage where somebody wrote a script.
+        self.own = Submission()
+        with suppress(msgspec.DecodeError):
+            self.own = msgspec.json.decode(os.environ.get(SUBMISSION, ""), type=Submission)
         self._idle = Idle()
         self._arrived = self._left = False
         # How many elements there are.
@@ -76,26 +79,26 @@ class Attendant:
             self.pipeline = read(self.file)
         if not self._arrived:
             self._arrive(ledger)
-        request = next((one for one in requests(self.pipeline) if one.name == self.own.stage), None)
-        if request is None or self._left:
-            # The file has no stages like its own by now, or it goes.
+        if self._left:
             return
         if ledger.stopped:
             self._leave("watchdogd slurm stop")
-        elif not self.own.drain:
-            report = last_report(self.local)
-            if ask(ledger, self.pipeline) and report is not None and report.state == "running":
-                self._submit(ledger, ledger.facts())
-            self._consider(ledger, request, report)
+            return
+        request = next((one for one in requests(self.pipeline) if one.name == self.own.stage), None)
+        if request is None or self.own.drain:
+            # The file has no stages like its own by now, or it leaves when all is through.
+            return
+        report = last_report(self.local)
+        if ask(ledger, self.pipeline) and report is not None and report.state == "running":
+            self._submit(ledger, ledger.facts())
+        self._consider(ledger, request, report)
 
     def _arrive(self, ledger: Ledger) -> None:
         """Note that the submission was made, whatever its submitter has heard of it."""
-        if number := self.own.number:
-            is_made = ledger.end(number, f"job {os.environ.get('SLURM_JOB_ID', '')}")
-            self.own = ledger.submission(number) or self.own
-            if not is_made:
-                # Others may have been submitted in its place.
-                self._leave("its submission had been given up")
+        job, number = os.environ.get("SLURM_JOB_ID", ""), self.own.number
+        if number and not ledger.end(number, f"job {job}"):
+            # Others may have been submitted in its place.
+            self._leave("its submission had been given up")
         self._arrived = True
 
     # More
@@ -108,7 +111,7 @@ class Attendant:
             return
         if not ended_at_once(ledger, facts):
             with suppress(UnderWay):
-                submit_missing(self.pipeline, ledger, facts, self.own, self._say)
+                submit_missing(self.pipeline, ledger, facts, {self.own.stage: self.own}, self._say)
         tidy(self.pipeline.root, {one.host for one in facts.elements}, ledger.now())
 
     # Fewer
@@ -154,7 +157,12 @@ class Attendant:
 def main() -> None:
     """Look after the element that the words say."""
     watchdog, file, host, local = sys.argv[1:]
-    Attendant(int(watchdog), file, host, local).run()
+    try:
+        attendant = Attendant(int(watchdog), file, host, local)
+    except (OSError, QueueError) as error:
+        # Somebody is at work on the file: the next one may read it.
+        sys.exit(str(error))
+    attendant.run()
 
 
 if __name__ == "__main__":

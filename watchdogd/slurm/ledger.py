@@ -133,10 +133,6 @@ class Ledger:
             self.directory.remove(f"{one.number - _KEPT}{end}")
         return True
 
-    def submission(self, number: int) -> Submission | None:
-        """Return what somebody wrote down of a submission."""
-        return read_record(self.directory, f"{number}.json", Submission)
-
     def end(self, number: int, word: str) -> bool:
         """Write down what came of a submission; return whether it was made, by the word that
         stands, which may be another's."""

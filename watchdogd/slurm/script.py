@@ -22,7 +22,7 @@ from watchdogd.slurm.request import Request
 
 # Below the pipeline's control directory: where elements say what they have to say.
 LOGS = "logs/slurm"
-# Which submission an element is of, in its environment.
+# What an element was submitted as, in its environment: it outlives what the ledger keeps.
 SUBMISSION = "WATCHDOGD_SLURM_SUBMISSION"
 
 _BODY = f"""\
@@ -69,9 +69,9 @@ def script(
             run += ["--drivers", f"{name}={drivers.max}"]
     if one.drain:
         run.append("--drain")
-    number = [f"export {SUBMISSION}={one.number}"] if one.number else []
+    said = f"export {SUBMISSION}={shlex.quote(msgspec.json.encode(one).decode())}"
     command = f'exec {shlex.join(run)} --host "$host" ${{until:+--until "$until"}}'
-    return "\n".join(["#!/bin/bash", visible(head), *lines, _BODY.rstrip(), *number, command, ""])
+    return "\n".join(["#!/bin/bash", visible(head), *lines, _BODY.rstrip(), said, command, ""])
 
 
 def _options(pipeline: Pipeline, request: Request, one: Submission, key: str) -> list[str]:

@@ -38,10 +38,11 @@ _WEEK = 7 * 24 * HOUR
 # A submission whose elements have gone so soon, in seconds, is not followed by another at once.
 _SHORT = 60.0
 _OTHERS = "somebody else submits at this moment; see watchdogd slurm status"
+_STOPPED = "stopped by watchdogd slurm stop at this moment; nothing more is submitted"
 
 
 class UnderWay(QueueError):
-    """Somebody else submits at this moment."""
+    """Somebody else submits at this moment, or stops all."""
 
     exit_code = LATER
 
@@ -126,23 +127,31 @@ def submit_missing(
     pipeline: Pipeline,
     ledger: Ledger,
     facts: Facts,
-    chosen: Submission,
+    chosen: Mapping[str, Submission],
     say: Callable[[str], None],
     asked: Mapping[str, int | None] | None = None,
 ) -> int:
-    """Submit what is missing, in arrays that the cluster takes, as it was `chosen`; return how many
-    elements those are. UnderWay while somebody else submits; what Slurm says against it is
-    raised."""
+    """Submit what is missing, in arrays that the cluster takes, as it was `chosen` for each group;
+    return how many elements those are. UnderWay while somebody else submits; what Slurm says
+    against a group is raised when all others are submitted."""
     number, submitted = settle(ledger, facts), 0
+    refused: list[programs.Refused] = []
     for request, elements in missing(pipeline, ledger, facts, asked or {}):
         most = programs.largest_array()
         for first in range(0, elements, most):
             number += 1
             size = min(most, elements - first)
-            one = replace(chosen, number=number, stage=request.name, elements=size)
-            job = submit(pipeline, ledger, request, one)
+            one = chosen.get(request.name, Submission())
+            one = replace(one, number=number, stage=request.name, elements=size)
+            try:
+                job = submit(pipeline, ledger, request, one)
+            except programs.Refused as error:
+                refused.append(error)
+                break
             say(f"submitted {format_count(size, 'element')} for {request.shown}: job {job}")
             submitted += size
+    if refused:
+        raise refused[0]
     return submitted
 
 
@@ -153,6 +162,10 @@ def submit(pipeline: Pipeline, ledger: Ledger, request: Request, one: Submission
     below(pipeline.root, LOGS).close()
     if not ledger.begin(one, text):
         raise UnderWay(_OTHERS)
+    if ledger.stopped:
+        # Since somebody has looked: Slurm may have been asked for long.
+        ledger.end(one.number, f"{VOID} {_STOPPED}")
+        raise UnderWay(_STOPPED)
     try:
         job = programs.submit(text)
     except programs.Silent:

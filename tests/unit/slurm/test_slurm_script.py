@@ -10,7 +10,7 @@ from watchdogd.driver_ids import short_host
 from watchdogd.pipeline.model import Drivers, Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.script import Submission, clock, script
+from watchdogd.slurm.script import SUBMISSION, Submission, clock, script
 
 TEXT = """
 [slurm]
@@ -100,6 +100,8 @@ def test_a_script_asks_for_what_the_file_says_and_runs_the_watchdog_in_its_place
         "#SBATCH --exclusive",
         "#SBATCH --mail-user=ann",
     ]
+    stands = f'export {SUBMISSION}=\'{{"number":7,"elements":3}}\''
+    assert said[-2] == stands
     # TERM is for the batch shell, and so for the watchdog that is in its place.
     assert said[-1].startswith(
         "exec /opt/w '-m x' run /data/p.toml --drivers ocr=0 --host \"$host\" "

@@ -65,7 +65,7 @@ def asked_anew(ledger: Ledger, pipeline: Pipeline) -> Facts:
 def serve(ledger: Ledger, pipeline: Pipeline, facts: Facts) -> list[str]:
     """Submit what is missing, as whoever comes by does; return what is said of it."""
     said: list[str] = []
-    submit_missing(pipeline, ledger, facts, Submission(), said.append)
+    submit_missing(pipeline, ledger, facts, {}, said.append)
     return said
 
 
@@ -312,6 +312,35 @@ def test_what_slurm_refuses_was_not_submitted(
     assert ends(ledger)[1] == "job 100"
 
 
+def test_a_group_that_slurm_refuses_keeps_no_other_from_being_submitted(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ocr = '[[stage]]\nname = "ocr"\ncall = "a:b"\nslurm.per = "driver"\n'
+    two, real = parse(TEXT + ocr, "p.toml", pipeline.file)[0], programs.submit
+
+    def refuse_first(script: str) -> str:
+        if "--job-name=p\n" in script:
+            raise programs.Refused("sbatch: invalid partition specified: foo")
+        return real(script)
+
+    monkeypatch.setattr(programs, "submit", refuse_first)
+    with pytest.raises(programs.Refused, match="invalid partition"):
+        serve(ledger, two, asked_anew(ledger, two))
+    assert [job["name"] for job in slurm.jobs] == ["p-ocr"]
+    assert ends(ledger)[1:] == ["job 100"]
+
+
+def test_a_stop_amid_a_submission_has_nothing_submitted(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+) -> None:
+    facts = asked_anew(ledger, pipeline)
+    ledger.stop(stopped=True)
+    with pytest.raises(UnderWay, match="watchdogd slurm stop"):
+        serve(ledger, pipeline, facts)
+    assert (slurm.jobs, len(ends(ledger))) == ([], 1)
+    assert ends(ledger)[0].startswith(VOID)
+
+
 def test_what_a_full_disk_cut_off_leaves_nothing_in_the_ledger(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,7 +453,7 @@ def test_elements_of_a_pipeline_that_was_renamed_are_asked_for_as_they_are_calle
 def test_while_slurm_does_not_answer_it_is_told_what_it_said_last_and_how_long_ago(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
 ) -> None:
-    submit_missing(pipeline, ledger, Facts(), Submission(), print, {"": 3})
+    submit_missing(pipeline, ledger, Facts(), {}, print, {"": 3})
     facts = asked_anew(ledger, pipeline)
     assert waiting_words(facts, facts.at) == "waits for Slurm: 3 elements pending (Priority)"
     slurm.mark("silent")
