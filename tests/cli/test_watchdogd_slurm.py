@@ -220,6 +220,68 @@ def test_scale_takes_away_what_is_pending_and_too_much(
     )
 
 
+def test_scale_takes_away_elements_of_those_groups_alone_that_it_names(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    call(capsys, "start", file, "--nodes", "9", "ocr=3")
+    _later(file)
+    called = call(capsys, "scale", file, "ocr=2")
+    assert slurm.lines("cancelled") == ["--state=PENDING 101_3"]
+    assert "none are missing: 11 elements pending or running" in called.err
+
+
+_ENDED = "scancel: error: Kill job error on job id 100_1: Invalid job id specified"
+_ENDS = "scancel: error: Kill job error on job id 100_2: Job/step already completing or completed"
+_DENIED = "scancel: error: Kill job error on job id 100_3: Access/permission denied"
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [([_ENDED, _ENDS], 0), ([_ENDED, _DENIED], 78), ([_ENDED] * 9 + [_DENIED], 78)],
+)
+@pytest.mark.parametrize("words", [("stop",), ("scale", "1")])
+def test_what_slurm_does_not_take_away_is_told_unless_it_has_ended(
+    words: tuple[str, ...],
+    said: list[str],
+    code: int,
+    file: Path,
+    slurm: SlurmDouble,
+    capsys: Capsys,
+) -> None:
+    call(capsys, "start", file, "--nodes", "3")
+    _later(file)
+    lines = "\n".join(said)
+    (slurm.directory / "scancel").write_text(f"#!/bin/sh\ncat >&2 <<E\n{lines}\nE\nexit 1\n")
+    called = call(capsys, words[0], file, *words[1:])
+    assert called.code == code
+    assert ("100_3: Access/permission denied" in called.err) == bool(code)
+    assert "100_1" not in called.err
+
+
+def test_start_takes_numbers_alone(file: Path, slurm: SlurmDouble, capsys: Capsys) -> None:
+    called = call(capsys, "start", file, "ocr=auto")
+    assert (called.code, slurm.jobs) == (2, [])
+    assert "without a number start goes by the work that waits" in called.err
+
+
+def test_of_no_element_no_script_is_shown(file: Path, slurm: SlurmDouble, capsys: Capsys) -> None:
+    called = call(capsys, "start", file, "--dry-run", "--nodes", "0", "ocr=2")
+    assert called.out.count("#!/bin/bash") == 1
+    assert "#SBATCH --array=1-2\n" in called.out
+
+
+def test_while_slurm_never_answered_nobody_says_that_there_is_no_element(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    (file.parent / "queues").mkdir()
+    slurm.mark("silent")
+    call(capsys, "start", file)
+    _later(file)
+    called = call(capsys, "status", file)
+    assert called.out.startswith("which elements there are is not known: squeue: ")
+    assert "no element" not in called.out
+
+
 @pytest.mark.parametrize("words", [("status",), ("start", "--nodes", "1")])
 def test_where_slurm_does_not_answer_that_is_said(
     words: tuple[str, ...], file: Path, slurm: SlurmDouble, capsys: Capsys

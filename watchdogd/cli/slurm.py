@@ -13,7 +13,7 @@ from queuedriver.cli.program import say
 from queuedriver.cli.render import columns_of, escape_name, table, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, ConfigError, NotFound
-from queuedriver.format.units import format_count, format_duration, format_size
+from queuedriver.format.units import format_count, format_duration, format_size, visible
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, numbers_of
 from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.cli.status import status as pipeline_status
@@ -132,14 +132,17 @@ def start(
     """
     file, said = _split(words, pipeline)
     found = _read(file)
-    asked = _numbers(found, said if nodes is None else [*said, str(nodes)])
+    numbers = _numbers(found, said if nodes is None else [*said, str(nodes)])
+    asked = {name: number for name, number in numbers.items() if number is not None}
+    if len(asked) < len(numbers):
+        raise BadArgument("auto: without a number start goes by the work that waits; leave it out")
     if time_limit is not None:
         _check_time(found, time_limit)
     chosen = Submission(drain=drain, partition=partition, time=time_limit, account=account)
     if dry_run:
         for request in requests(found):
-            if not asked or request.name in asked:
-                number = asked.get(request.name) or max(1, request.slurm.nodes.min)
+            least = 0 if asked else max(1, request.slurm.nodes.min)
+            if number := asked.get(request.name, least):
                 print(_script(found, request, replace(chosen, elements=number)), end="")
         return 0
     os.makedirs(found.root, exist_ok=True)
@@ -159,11 +162,12 @@ def _submit(
     ledger: Ledger,
     facts: Facts,
     chosen: Mapping[str, Submission],
-    asked: Mapping[str, int | None],
+    asked: Mapping[str, int],
+    cancelled: int = 0,
 ) -> None:
     if not submit_missing(pipeline, ledger, facts, chosen, say, asked):
-        there = format_count(sum(one.count for one in facts.elements), "element")
-        say(f"none are missing: {there} pending or running")
+        there = sum(count(facts.elements, one) for one in requests(pipeline)) - cancelled
+        say(f"none are missing: {format_count(there, 'element')} pending or running")
 
 
 def status(
@@ -182,6 +186,8 @@ def status(
         return 0
     if facts.elements:
         _print_table(_ELEMENT_COLUMNS, [_element(one, now) for one in facts.elements])
+    elif facts.error and not facts.at:
+        print(f"which elements there are is not known: {visible(facts.error)}")
     else:
         print(f"no element is pending or running; {start_of(found)}")
     print()
@@ -220,17 +226,22 @@ def scale(
         raise BadArgument("how many? right would be 4, auto or ocr=2")
     found = _read(file)
     with Ledger.open(found.root, create=True) as ledger:
-        for name, number in _numbers(found, said).items():
+        numbers = _numbers(found, said)
+        for name, number in numbers.items():
             ledger.scale(name, number)
         ledger.stop(stopped=False)
         facts = ask_anew(ledger, found)
+        surplus: list[str] = []
         for request in requests(found):
             over = count(facts.elements, request) - bounds(ledger, request).max
             ours = (one for one in facts.elements if one.stage == request.name)
             pending = [job for one in ours if one.state == "pending" for job in one.jobs]
-            if over > 0 and pending:
-                programs.cancel(pending[-over:], pending=True)
-        _submit(found, ledger, facts, {}, {})
+            if request.name in numbers and over > 0:
+                surplus += pending[-over:]
+        refused = _cancel(surplus, pending=True)
+        _submit(found, ledger, facts, {}, {}, 0 if refused else len(surplus))
+        if refused is not None:
+            raise refused
 
 
 def stop(
@@ -245,26 +256,30 @@ def stop(
         ledger.stop(stopped=True)
         note(ledger, found, ledger.facts())
         told: set[str] = set()
+        refused = None
         # At once those that are known, and then whoever else is there.
         for facts in (ledger.facts, lambda: ask_anew(ledger, found)):
             there = facts().elements
-            _dismiss([one for one in there if not told.issuperset(one.jobs)], now=now)
+            new = (one for one in there if not told.issuperset(one.jobs))
+            # One that runs sees by itself that it is to leave; a signal besides would be its
+            # second, by which documents are given back at once.
+            jobs = [job for one in new if now or one.state == "pending" for job in one.jobs]
+            refused = _cancel(jobs, pending=not now) or refused
             told.update(job for one in there for job in one.jobs)
     total = format_count(len(told), "element")
     say(f"{total} told to leave" if told else "no element is pending or running now")
+    if refused is not None:
+        raise refused
 
 
-def _dismiss(elements: Iterable[Element], *, now: bool) -> None:
-    """Take away elements that are pending. One that runs sees by itself that it is to leave; a
-    signal besides would be its second, by which documents are given back at once."""
-    jobs = [job for one in elements if now or one.state == "pending" for job in one.jobs]
+def _cancel(jobs: Sequence[str], *, pending: bool) -> programs.Refused | None:
+    """Take away elements; return what Slurm says against it, which is told when all is done."""
     try:
         if jobs:
-            programs.cancel(jobs, pending=not now)
+            programs.cancel(jobs, pending=pending)
     except programs.Refused as error:
-        # Some may have ended at this moment.
-        if "invalid job id" not in str(error).lower():
-            say(str(error))
+        return error
+    return None
 
 
 # What the words mean

@@ -106,12 +106,12 @@ def _onlooker(
     pipeline, host, local = watchdog.pipeline, watchdog.context.host, watchdog.context.local
     if pipeline.slurm is None or "SLURM_JOB_ID" not in os.environ:
         return progress
-    from watchdogd.slurm.attendance import Attendance
+    from watchdogd.slurm.attendant_child import AttendantChild
 
-    attendance = Attendance(pipeline.file, host, local, children)
+    attendant = AttendantChild(pipeline.file, host, local, children)
 
     def look_on(watchdog: Supervisor, now: float) -> None:
-        attendance.start_missing(now)
+        attendant.start_missing(now)
         progress(watchdog, now)
 
     return look_on

@@ -9,5 +9,5 @@ ledger       which submissions there were, each once: files below the root
 submitting   what is missing is submitted, each need once
 squeue       one question in ten seconds for all who look, and what is said of the answer
 attendant    the process beside an element's watchdog that submits more, or lets it leave
-attendance   the watchdog's side of that
+attendant_child  starts that
 """

@@ -112,7 +112,7 @@ class Attendant:
         if not ended_at_once(ledger, facts):
             with suppress(UnderWay):
                 submit_missing(self.pipeline, ledger, facts, {self.own.stage: self.own}, self._say)
-        tidy(self.pipeline.root, {one.host for one in facts.elements}, ledger.now())
+        tidy(self.pipeline.root, facts.elements, ledger.now())
 
     # Fewer
 

@@ -49,8 +49,8 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # As squeue shows it: 4711_3, or 4711_[1-5].
     name: str
-    # What scancel is told. The number of an array would mean all of it, and so would that of its
-    # last task, which is the same.
+    # What scancel is told: of one its array and task, 4711_3, for the array's number would mean all
+    # of it, and is that of its last task, too. Of several their array, to which `jobs` adds each.
     job: str
     # What squeue calls all of its submission.
     job_name: str = ""

@@ -13,9 +13,9 @@ All numbers are made by link(2), which one of many can do, on NFS too. A submiss
 is under way. Its submitter may have died before sbatch, or after; or sbatch may have submitted, and
 the answer was lost. N is in each element's comment, so whoever comes next asks squeue for it, and
 writes the end; after a while in which nobody has seen it, that is `void`, and an element that
-comes all the same sees it, and leaves. No N is begun before the one before has its end. What was
-before what is told by the numbers of questions; how long ago, by the file system's clock, for no
-two hosts' are compared.
+comes all the same sees it, and leaves. No N is begun before the one before has its end. The numbers
+of questions tell what was before what, and the file system's clock how long ago: clocks of hosts
+differ, and are not compared.
 """
 
 import os
@@ -159,7 +159,8 @@ class Ledger:
             return 0
         if not self._make(f"asked-{latest + 1}", b""):
             return 0
-        self.directory.remove(f"asked-{latest}")
+        # One stands at any moment, or a listing might show none, and the first be asked once more.
+        self.directory.remove(f"asked-{latest - 1}")
         return latest + 1
 
     def answer(self, facts: Facts) -> None:

@@ -40,6 +40,8 @@ _CHOSEN = ("account", "partition", "qos", "reservation")
 _DROPPED = ("SLURM_", "SBATCH_", "SQUEUE_", "SCANCEL_", "SCONTROL_", LIFE, MARKER)
 # In the last line, after what a cluster has its users told; with several clusters its name follows.
 _JOB = re.compile(rb"^([0-9]+)(?:;.*)?\s*\Z", re.MULTILINE)
+# What scancel says of elements that have ended since somebody has looked.
+_ENDED = ("invalid job id", "already completing or completed")
 # Of what they say, characters.
 _MOST_SAID = 300
 
@@ -52,9 +54,12 @@ class Silent(Unreachable):
     """Slurm does not answer: what was asked may have been done."""
 
 
-def call(argv: Sequence[str], limit: float = LIMIT, given: str = "") -> bytes:
+def call(
+    argv: Sequence[str], limit: float = LIMIT, given: str = "", ignored: Sequence[str] = ()
+) -> bytes:
     """Run one of the programs; return what it prints. Unreachable where it is not installed, or
-    does not answer in time; Refused for what Slurm does not take."""
+    does not answer in time; Refused for what Slurm does not take, but for complaints with words
+    that are ignored."""
     unsaid = (word for word in _CHOSEN if f"#SBATCH --{word}=" not in given)
     kept = {*_KEPT, *(f"SBATCH_{word.upper()}" for word in unsaid)}
     environ = {
@@ -76,7 +81,10 @@ def call(argv: Sequence[str], limit: float = LIMIT, given: str = "") -> bytes:
     except subprocess.TimeoutExpired:
         raise Silent(f"{argv[0]} has not answered in {format_duration(limit)}") from None
     if done.returncode:
-        said = _said(done.stderr or done.stdout)
+        complaint = done.stderr or done.stdout
+        said = _said(complaint, ignored)
+        if complaint.strip() and not said:
+            return done.stdout
         words = f"{argv[0]}: {said or f'exit code {done.returncode}'}"
         if any(word in said.lower() for word in _SILENT):
             raise Unreachable(words) if _UNASKED in said.lower() else Silent(words)
@@ -84,9 +92,10 @@ def call(argv: Sequence[str], limit: float = LIMIT, given: str = "") -> bytes:
     return done.stdout
 
 
-def _said(data: bytes) -> str:
-    """Return what a program complains of in one line."""
+def _said(data: bytes, ignored: Sequence[str] = ()) -> str:
+    """Return what a program complains of in one line, without what is ignored."""
     lines = data.decode(errors="replace").strip().splitlines()
+    lines = [line for line in lines if not any(word in line.lower() for word in ignored)]
     # "sbatch: error: …", each.
     plain = [line.partition(": error: ")[2] or line for line in lines]
     return visible("; ".join(plain)[:_MOST_SAID])
@@ -130,5 +139,6 @@ def largest_array() -> int:
 
 
 def cancel(jobs: Iterable[str], *, pending: bool = False) -> None:
-    """Take away elements, those that run as well unless only those `pending` are meant."""
-    call(("scancel", *(["--state=PENDING"] if pending else []), *jobs))
+    """Take away elements that have not ended, those that run as well unless only those `pending`
+    are meant."""
+    call(("scancel", *(["--state=PENDING"] if pending else []), *jobs), ignored=_ENDED)

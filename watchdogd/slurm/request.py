@@ -28,7 +28,7 @@ class Request(NamedTuple):
     drivers: Mapping[str, Drivers]
     # In MiB; None: whatever the cluster gives.
     memory: int | None
-    # Stages that do not say what a driver takes, which is why.
+    # Stages that do not say what a driver takes: because of them no memory is asked for.
     unbounded: tuple[str, ...]
     cpus: int
     # Seconds before its end at which it is told to leave.

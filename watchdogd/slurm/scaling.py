@@ -47,7 +47,7 @@ def wanted(works: Iterable[float], bounds: Drivers, target: float) -> int:
 
 def may_leave(elements: Iterable[Element], own: str, number: int) -> bool:
     """Return whether an element may leave, of those that run in its group, when so many are to
-    stay. Those that began last do: everybody who sees the same decides the same."""
+    stay. Those that began first leave: everybody who sees the same decides the same."""
     running = sorted(
         (one.starts_at, one.number, one.host) for one in elements if one.state == "running"
     )

@@ -6,12 +6,12 @@
     end       the job; or `void` when Slurm refused, or when nobody has seen the number in time
 
 Only the answer to a question after the latest end tells how many elements there are: so whoever
-decides first reads the latest number, then asks, then begins the next.
+decides asks first, then settles the latest number, and begins the next, as nobody else has since.
 """
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from watchdogd.pipeline.model import HOUR, Drivers, Pipeline
 from watchdogd.report import HostReport
 from watchdogd.slurm import programs
 from watchdogd.slurm.elements import Element, is_element
-from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Ledger, below
+from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Facts, Ledger, below
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import wanted, works_of
 from watchdogd.slurm.script import LOGS, Submission, job_name, script
@@ -79,13 +79,13 @@ def number_of(pipeline: Pipeline, ledger: Ledger, request: Request, workload: _W
 
 
 def missing(
-    pipeline: Pipeline, ledger: Ledger, facts: Facts, asked: Mapping[str, int | None]
+    pipeline: Pipeline, ledger: Ledger, facts: Facts, asked: Mapping[str, int]
 ) -> Iterator[tuple[Request, int]]:
     """Yield how many elements of each group are missing: up to how many were `asked` for of some;
     of none: by the work that waits."""
     workload = ({}, []) if asked else look(pipeline)
     for request in requests(pipeline):
-        number = asked.get(request.name) or 0
+        number = asked.get(request.name, 0)
         if not asked:
             number = number_of(pipeline, ledger, request, workload)
         there = count(facts.elements, request)
@@ -114,7 +114,12 @@ def settle(ledger: Ledger, facts: Facts) -> int:
     there = next((one.job for one in facts.elements if one.number == number), "")
     asked_at = ledger.made_at(f"asked-{facts.question}")
     given_up = asked_at > ledger.made_at(f"{number}.json") + GIVEN_UP
-    if end is not None or not (there or given_up):
+    if end is not None:
+        raise UnderWay(
+            f"submission {number} was made since Slurm was asked; try again in "
+            f"{format_duration(ASK_EVERY)}"
+        )
+    if not (there or given_up):
         raise UnderWay(
             f"submission {number} is under way: it is known what came of it within "
             f"{format_duration(GIVEN_UP)}; try again then"
@@ -129,7 +134,7 @@ def submit_missing(
     facts: Facts,
     chosen: Mapping[str, Submission],
     say: Callable[[str], None],
-    asked: Mapping[str, int | None] | None = None,
+    asked: Mapping[str, int] | None = None,
 ) -> int:
     """Submit what is missing, in arrays that the cluster takes, as it was `chosen` for each group;
     return how many elements those are. UnderWay while somebody else submits; what Slurm says
@@ -193,9 +198,11 @@ def submit(pipeline: Pipeline, ledger: Ledger, request: Request, one: Submission
     return job
 
 
-def tidy(root: str, there: Collection[str], now: float) -> None:
-    """Remove what elements that have ended have left below the root; `now` is the file system's.
+def tidy(root: str, elements: Iterable[Element], now: float) -> None:
+    """Remove what elements that are not there have left below the root; `now` is the file system's.
     Of some nobody may have told Slurm's last word: what still runs writes it anew."""
+    # By their hosts; logs, which Slurm names, by the job and task (script.py).
+    there = {name for one in elements for name in (one.host, *one.jobs)}
     for place in (*control.OUR_DIRECTORIES, LOGS):
         kept = HOUR if place == control.HOSTS else _WEEK
         path = os.path.join(root, control.CONTROL, place)

@@ -20,10 +20,18 @@ from watchdogd.children import LIFE
 from watchdogd.pipeline.model import HOUR, Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.slurm import programs
-from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Facts, Ledger
-from watchdogd.slurm.script import Submission
+from watchdogd.slurm.elements import Element
+from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Facts, Ledger, below
+from watchdogd.slurm.script import LOGS, Submission
 from watchdogd.slurm.squeue import age_words, ask, seen, waiting_words
-from watchdogd.slurm.submitting import UnderWay, ended_at_once, missing, settle, submit_missing
+from watchdogd.slurm.submitting import (
+    UnderWay,
+    ended_at_once,
+    missing,
+    settle,
+    submit_missing,
+    tidy,
+)
 
 __all__ = ["slurm"]
 TEXT = """
@@ -438,6 +446,40 @@ def test_elements_that_run_are_first_to_ask_since_they_decide_by_the_answer(
     asked_at = ledger.made_at(f"asked-{latest}")
     monkeypatch.setattr(Ledger, "now", lambda _: asked_at + seconds)
     assert (seen(pipeline).question > latest) is is_asked
+
+
+def test_while_a_question_is_asked_another_stands(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+) -> None:
+    def standing() -> set[str]:
+        return {name for name in ledger.directory.names() if name.startswith("asked-")}
+
+    asked_anew(ledger, pipeline)
+    for _ in range(3):
+        before = standing()
+        asked_anew(ledger, pipeline)
+        # Else a listing at that moment may show none, and the first would be asked once more.
+        assert before & standing()
+    assert len(standing()) == 2
+
+
+def test_a_log_that_is_being_written_stays_whatever_its_element_is_called(
+    pipeline: Pipeline,
+) -> None:
+    with below(pipeline.root, LOGS) as logs:
+        for name in ("12345678_22.log", "12345678_23.log", "11_1.log"):
+            logs.write_new(name, b"")
+        # The second by a number of its own, and the third in its second life.
+        there = [
+            Element(name="12345678_23", job="12345678_23", host="12345700", state="running"),
+            Element(name="11_1", job="11_1", host="11_1r1", state="running"),
+        ]
+        tidy(
+            pipeline.root,
+            there,
+            logs.status("11_1.log").st_mtime + 8 * 24 * HOUR,
+        )
+        assert sorted(logs.names()) == ["11_1.log", "12345678_23.log"]
 
 
 def test_elements_of_a_pipeline_that_was_renamed_are_asked_for_as_they_are_called(

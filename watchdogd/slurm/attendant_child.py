@@ -1,4 +1,4 @@
-"""The watchdog's side of its attendant: starts it, and another when it ends; waits for nothing."""
+"""The attendant as a child of its watchdog: started anew when it ends; nobody waits for it."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ _STDERR = 2
 _EVERY = 10.0
 
 
-class Attendance:
+class AttendantChild:
     """Sees to it that there is an attendant, for the pipeline's file and what its watchdog is
     called, and keeps on this host."""
 
