@@ -29,11 +29,10 @@ from queuedriver.claims.document import Document, Outputs, Written
 from queuedriver.claims.outcomes import OF_THE_ITEM
 from queuedriver.disk.filesystem import (
     NOREPLACE,
-    SYNC_ALL_FROM,
     Directory,
     libc,
     move,
-    syncs_as_one,
+    sync_written,
 )
 from queuedriver.disk.mounts import is_local
 from queuedriver.errors import FileSystemTrouble, OutputMissing
@@ -178,11 +177,9 @@ def sync_outputs(queue: "InputQueue", claims: Sequence[Claim]) -> None:
         if not claims_of:
             continue
         # Bytes that were written here need no look; what else was written is looked for.
-        usual = len(claims_of) >= SYNC_ALL_FROM and all(claim.outputs.blind for claim in claims)
-        if usual and syncs_as_one(target.directory):
-            target.directory.sync_all()
-            claims_of.clear()
-        for name in target.directory.sync_files(claims_of):
+        usual = all(claim.outputs.blind for claim in claims)
+        sync = sync_written if usual else Directory.sync_files
+        for name in sync(target.directory, list(claims_of)):
             # Swept aside, because the claim was taken back: the commit will say so.
             if queue.directory.present(claims_of[name].name):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)

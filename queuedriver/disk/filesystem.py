@@ -16,7 +16,7 @@ import operator
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple, Self
@@ -360,6 +360,15 @@ def syncs_as_one(directory: Directory) -> bool:
     if directory.as_one is None:
         directory.as_one = mounts.syncs_as_one(directory.status().st_dev)
     return directory.as_one and mounts.unwritten() < _LITTLE_UNWRITTEN
+
+
+def sync_written(directory: Directory, names: Sequence[str]) -> list[str]:
+    """Make the contents of files survive a power cut that this process has written itself; return
+    those that were looked for and are not there."""
+    if len(names) >= SYNC_ALL_FROM and syncs_as_one(directory):
+        directory.sync_all()
+        return []
+    return directory.sync_files(names)
 
 
 def is_replaced(path: str, ours: os.stat_result) -> bool:

@@ -13,9 +13,8 @@ one rename; else it is copied, committed (`.working` to `.written`), published a
 is never renamed back: under its name there may be a newer drop. Whoever finds claims of an intake
 that is gone finishes those that are committed, and renames the others to claims of its own; of two
 who do so, or of one that was taken for dead and is not, each finds the name gone that the other has
-renamed. A copy
-that was committed is published from either of its places. Where it is in neither, somebody has
-published it: copies are moved aside, and never deleted.
+renamed. A copy that was committed is published from either of its places. Where it is in neither,
+somebody has published it: copies are moved aside, and never deleted.
 """
 
 import errno

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from queuedriver.claims.liveness import host_id
-from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory, copy_all
+from queuedriver.disk.filesystem import Directory, copy_all, sync_written
 from queuedriver.errors import AlreadyThere, BadArgument
 from queuedriver.format import names
 from queuedriver.format.units import format_count
@@ -82,10 +82,8 @@ class Submission(NamedTuple):
 
     def _enter_all(self, aside: list[tuple[str, str]], refused: list[str]) -> Iterator[Submitted]:
         """Let in what was written aside, taking it off that list."""
-        if self.durable and len(aside) >= SYNC_ALL_FROM:
-            self.incoming.sync_all()
-        elif self.durable:
-            for unique in self.incoming.sync_files(unique for _, unique in aside):
+        if self.durable:
+            for unique in sync_written(self.incoming, [unique for _, unique in aside]):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), unique)
         entered = []
         try:

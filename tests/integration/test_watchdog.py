@@ -192,41 +192,37 @@ def test_programs_of_a_driver_count_as_its_memory_and_its_processor_time(yard: Y
     until(lambda: yard.count("restarted"))
 
 
-def test_what_was_learned_of_how_long_documents_take_outlives_the_watchdog(yard: Yard) -> None:
-    def limits() -> list[float | None]:
-        return [one.hard_limit for one in yard.stages()]
+def limits(yard: Yard) -> list[float | None]:
+    return [one.hard_limit for one in yard.stages()]
 
+
+def learn_a_limit(yard: Yard) -> None:
+    """Run a watchdog until it has learned how long a document may take; and end it."""
     yard.write(ONE)
     watchdog = yard.run()
     for number in range(25):
         yard.put(f"d{number}")
-    until(lambda: limits() == [600.0])
+    until(lambda: limits(yard) == [600.0])
     watchdog.terminate()
     watchdog.wait(PATIENCE)
     (yard.root / "queues/.watchdogd/hosts/rose.json").unlink()
+
+
+def test_what_was_learned_of_how_long_documents_take_outlives_the_watchdog(yard: Yard) -> None:
+    learn_a_limit(yard)
     yard.run()
     # By its first word.
-    assert until(limits) == [600.0]
+    assert until(lambda: limits(yard)) == [600.0]
 
 
 def test_what_another_function_took_under_the_watchdog_before_limits_no_document(
     yard: Yard,
 ) -> None:
-    def limits() -> list[float | None]:
-        return [one.hard_limit for one in yard.stages()]
-
-    yard.write(ONE)
-    watchdog = yard.run()
-    for number in range(25):
-        yard.put(f"d{number}")
-    until(lambda: limits() == [600.0])
-    watchdog.terminate()
-    watchdog.wait(PATIENCE)
-    (yard.root / "queues/.watchdogd/hosts/rose.json").unlink()
+    learn_a_limit(yard)
     yard.write(ONE.replace("obey", "shout"))
     yard.run()
     # By its first word.
-    assert until(limits) == [None]
+    assert until(lambda: limits(yard)) == [None]
 
 
 def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> None:

@@ -20,7 +20,7 @@ from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from queuedriver.claims import handoff, liveness
+from queuedriver.claims import liveness
 from queuedriver.disk import filesystem, journal, lock, mounts, processes
 from queuedriver.driving import group
 from queuedriver.format.records import Identity
@@ -318,7 +318,7 @@ def installed(world: World) -> Iterator[None]:
     with (
         seam(journal.Journal, "flush", lambda journal: journal.pending.clear()),
         seam(group, "_SHORT", 0),
-        seam(handoff, "SYNC_ALL_FROM", 1),
+        seam(filesystem, "SYNC_ALL_FROM", 1),
     ):
         try:
             for place in _places():

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.claims import handoff
 from queuedriver.claims.document import Document
+from queuedriver.disk import filesystem
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.group import MOST
@@ -63,7 +63,7 @@ class Bench:
         monkeypatch.setattr(Directory, "sync", synced)
         monkeypatch.setattr(Directory, "sync_all", synced_all)
         monkeypatch.setattr(Directory, "sync_files", synced_files)
-        monkeypatch.setattr(handoff, "syncs_as_one", lambda _: as_one)
+        monkeypatch.setattr(filesystem, "syncs_as_one", lambda _: as_one)
 
     def clock(self) -> float:
         # When there is nothing left to do, time flies.

@@ -4,13 +4,15 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from queuedriver.cli.put import check_file
+from queuedriver.disk import filesystem
+from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.closing import close_if_fed, is_drained, reopen_if_fed
 from queuedriver.errors import (
     AlreadyThere,
@@ -176,6 +178,29 @@ def test_an_instant_that_no_name_can_tell_gets_nothing_in(bench: "Bench", due: f
 
 
 # Submit many
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_many_documents_are_synced_at_once_only_where_it_is_told_what_could_not_be_written(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch, tells: bool
+) -> None:
+    asked: list[str] = []
+    sync_all, sync_files = Directory.sync_all, Directory.sync_files
+
+    def synced_all(directory: Directory) -> None:
+        asked.append("all")
+        sync_all(directory)
+
+    def synced_files(directory: Directory, wanted: Iterable[str]) -> list[str]:
+        asked.append("each")
+        return sync_files(directory, wanted)
+
+    monkeypatch.setattr(Directory, "sync_all", synced_all)
+    monkeypatch.setattr(Directory, "sync_files", synced_files)
+    monkeypatch.setattr(filesystem, "syncs_as_one", lambda _: tells)
+    entered = list(bench.queue().submit_many((f"doc{number}", b"x") for number in range(5)))
+    assert len(entered) == 5
+    assert asked == ["all" if tells else "each"]
 
 
 @pytest.mark.parametrize("durable", [True, False])
