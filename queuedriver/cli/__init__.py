@@ -92,7 +92,7 @@ PROGRAM = Program(
         | {"reload", "stop"}
     ),
     # Users' functions and plug-ins, and ZeroMQ, which sends what is left when it is destroyed.
-    foreign=frozenset({"run", "intake", "broker", "worker", "client", "fuq"}),
+    foreign={"run": "--call"} | dict.fromkeys(["intake", "broker", "worker", "client", "fuq"], ""),
 )
 main = PROGRAM.main
 run = PROGRAM.run

@@ -54,8 +54,9 @@ class Program(NamedTuple):
     # Another program, and which of its commands people look for here.
     other: str = ""
     elsewhere: frozenset[str] = frozenset()
-    # Commands that run code of others, which may rely on objects being destroyed at the end.
-    foreign: frozenset[str] = frozenset()
+    # Commands that run code of others in this process, which may rely on objects being destroyed at
+    # the end; and by which option they do, if not always.
+    foreign: Mapping[str, str] = MappingProxyType({})
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run one command and exit with its code."""
@@ -75,7 +76,8 @@ class Program(NamedTuple):
             if isinstance(error, OSError):
                 code = _ended_by(error)
             _forget_output()
-        if self.foreign.intersection(args[:1]):
+        option = self.foreign.get(args[0]) if args else None
+        if option is not None and any(one.startswith(option) for one in args):
             sys.exit(code)
         # As the interpreter would: threads that are no daemons are waited for.
         if (threading := sys.modules.get("threading")) is not None:

@@ -2,8 +2,8 @@
 one takes.
 
 Each child of a driver has `MARKER` in its environment, and inherits it to whatever it starts; so
-what left its process group is found all the same. psutil is imported when somebody is to be looked
-for: a driver that never has to should not wait for it.
+what left its process group is found all the same. psutil is imported where somebody
+asks what it alone can tell: a driver that need not know should not wait for it.
 """
 
 import os
@@ -11,10 +11,6 @@ import signal
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import psutil
 
 # In the environment of every child, with "<driver id>-<salt>".
 MARKER = "QUEUEDRIVER_DRIVER"
@@ -68,32 +64,47 @@ def kill_marked(marks: Collection[str]) -> int:
     `marks` is what the drivers put into their environment. Returns when they are gone, or after
     KILL_WAIT: a process that hangs in a file system ends when that file system answers.
     """
-    import psutil
-
+    words = {os.fsencode(f"{MARKER}={mark}") for mark in marks}
     until = time.monotonic() + KILL_WAIT
-    killed: set[psutil.Process] = set()
+    killed: set[int] = set()
     # Looked for until none is found, not waited for: one of them may fork between our look and its
     # end, and one that is our own child is for its parent's code to collect.
-    while doomed := list(_marked(marks)):
-        killed.update(doomed)
-        for one in doomed:
-            # It has ended meanwhile; psutil signals no other process that has its number by now.
-            with suppress(psutil.NoSuchProcess):
-                one.kill()
+    while doomed := [pid for pid in _others() if _has_any(pid, words)]:
+        killed.update(pid for pid in doomed if _kill(pid, words))
         if time.monotonic() >= until:
             break
         time.sleep(_LOOK_AGAIN)
     return len(killed)
 
 
-def _marked(marks: Collection[str]) -> Iterator["psutil.Process"]:
-    import psutil
+def _others() -> Iterator[int]:
+    """Return the processes of this host but this one."""
+    me = str(os.getpid())
+    return (int(name) for name in os.listdir("/proc") if name.isdigit() and name != me)
 
-    for one in psutil.process_iter():
-        # It is gone, or another user's and so no child of a driver of ours.
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-            if one.pid != os.getpid() and one.environ().get(MARKER) in marks:
-                yield one
+
+def _has_any(pid: int, words: set[bytes]) -> bool:
+    """Tell whether a process was started with any of these words in its environment; not so of one
+    that is gone, or is another user's and so no child of a driver of ours."""
+    # By hand: psutil takes longer to import than most queues to drain, and each driver that ran
+    # programs looks once, when it leaves.
+    with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+        return not words.isdisjoint(file.read().split(b"\0"))
+    return False
+
+
+def _kill(pid: int, words: set[bytes]) -> bool:
+    """Kill a process that has any of these words in its environment, and no other that has its
+    number by now; tell whether it was there."""
+    with suppress(OSError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            if _has_any(pid, words):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                return True
+        finally:
+            os.close(pidfd)
+    return False
 
 
 def statuses_of_group(group: int) -> Iterator[str]:

@@ -66,12 +66,27 @@ def test_a_command_ends_as_a_program_does_but_destroys_nothing(program: str) -> 
     assert ran.stdout == "said\nby a thread\nat exit\n"
 
 
-def test_a_command_that_runs_code_of_others_destroys_what_that_has_made() -> None:
-    script = _ENDING.replace('["end"]', '["run"]').format(how=_KEEPS.strip())
+@pytest.mark.parametrize(
+    ("args", "destroys"),
+    [
+        (["run", "--call", "a:b"], True),
+        (["run", "--call=a:b"], True),
+        (["run", "--command", "true"], False),
+        (["worker", "--command", "true"], True),
+    ],
+)
+def test_a_command_that_runs_code_of_others_destroys_what_that_has_made(
+    args: list[str], destroys: bool
+) -> None:
+    takes = "from queuedriver.cli.arguments import CALL, COMMAND\n"
+    takes += "def end(call: str | None = CALL, command: str | None = COMMAND):"
+    script = _ENDING.format(how=_KEEPS.strip()).replace("def end():", takes)
+    script = script.replace('COMMANDS["end"]', f"COMMANDS[{args[0]!r}]")
+    script = script.replace('main(["end"])', f"main({args})")
     ran = subprocess.run(
         [sys.executable, "-c", script], env=ENVIRON, capture_output=True, text=True, check=False
     )
-    assert ran.stdout == "said\nby a thread\nat exit\ndestroyed\n"
+    assert ran.stdout == "said\nby a thread\nat exit\n" + "destroyed\n" * destroys
 
 
 def test_version_is_the_packages() -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,26 @@ def test_a_process_of_a_pipeline_imports_no_more_than_it_needs(
         [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
     )
     assert needless & {*ran.stdout.split()} == set()
+
+
+def test_a_driver_of_programs_loads_nothing_costly_from_its_start_to_its_end(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.ready").write_text("text")
+    script = (
+        "import sys\n"
+        "from queuedriver.cli import run\n"
+        "code = run(['run', 'in', '--to', 'out', '--command', 'tr a-z A-Z', '--drain'])\n"
+        "print(code, *sys.modules)"
+    )
+    argv = [sys.executable, "-P", "-c", script]
+    ran = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
+    code, *loaded = ran.stdout.split()
+    assert code == "0"
+    assert (tmp_path / "out/a.ready").read_text() == "TEXT"
+    # shutil finds the program, and brings these.
+    assert COSTLY & {*loaded} <= {"bz2", "lzma"}
 
 
 def test_what_is_for_slurm_is_loaded_for_a_file_that_speaks_of_it() -> None:
