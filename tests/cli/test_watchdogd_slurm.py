@@ -1,7 +1,10 @@
 """`watchdogd slurm`, with programs that stand in for Slurm's; tests/slurm has the real ones."""
 
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +12,9 @@ from queuedriver.operating.queue import Queue
 from tests.cli import pipelines
 from tests.cli.queues import Called
 from tests.slurm_double import SlurmDouble, slurm
-from watchdogd.slurm.ledger import Ledger
+from watchdogd.pipeline.read import read
+from watchdogd.slurm import programs
+from watchdogd.slurm.ledger import Ledger, key
 
 __all__ = ["slurm"]
 Capsys = pytest.CaptureFixture[str]
@@ -49,27 +54,65 @@ def test_check_shows_what_is_asked_for_and_what_nobody_says(
 ) -> None:
     called = call(capsys, "check", file)
     assert called.code == 0
-    assert "ocr does not say memory" in called.err
-    rows = [line.split() for line in called.out.splitlines()]
-    assert [row[0] for row in rows] == ["ELEMENTS", "nodes", "ocr"]
-    assert "gpu:1" in rows[2]
+    rows = [re.split(" {2,}", row) for row in called.out.splitlines()]
+    unsaid = "the cluster's"
+    assert rows[1:] == [
+        ["nodes", "0 to 8", "1 parse", "1.11 GB", "1", unsaid, unsaid],
+        # Of memory the stage says nothing.
+        ["ocr", "0 to 4", "1 ocr", unsaid, "1", "gpu:1", unsaid, unsaid],
+    ]
     assert slurm.jobs == []
 
 
+# A cluster without GPUs and large nodes; in `small` every processor is taken.
+_SBATCH = """#!/bin/sh
+text=$(cat)
+case $text in
+*--partition=none*) echo "sbatch: error: no such partition" ;;
+*--partition=small*--cpus*|*--cpus*--partition=small*) echo "sbatch: error: no such cpus" ;;
+*--gres*) echo "sbatch: error: no such gres" ;;
+*--mem=*) echo "sbatch: error: no such memory" ;;
+*) exit 0 ;;
+esac
+exit 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("partition", "told"),
+    [
+        (
+            "main",
+            ["nodes: --mem=1054M: no such memory", "ocr: --gres=gpu:1: no such gres"],
+        ),
+        (
+            "none",
+            [
+                "nodes: --mem=1054M: no such memory",
+                "nodes: --partition=none: no such partition",
+                "ocr: --partition=none: no such partition",
+                "ocr: --gres=gpu:1: no such gres",
+            ],
+        ),
+        (
+            "small",
+            [
+                "nodes: --cpus-per-task=1: no such cpus",
+                "nodes: --mem=1054M: no such memory",
+                "ocr: --cpus-per-task=1: no such cpus",
+                "ocr: --gres=gpu:1: no such gres",
+            ],
+        ),
+    ],
+)
 def test_check_names_all_that_the_cluster_does_not_have(
-    file: Path, slurm: SlurmDouble, capsys: Capsys
+    partition: str, told: list[str], file: Path, slurm: SlurmDouble, capsys: Capsys
 ) -> None:
-    slurm.mark("refuse", "allocation failure: no node is like that")
+    # Each option is tried alone, and a partition that is there with each.
+    (slurm.directory / "sbatch").write_text(_SBATCH)
+    file.write_text(TEXT.replace("[slurm]\n", f'[slurm]\npartition = "{partition}"\n'))
     called = call(capsys, "check", file)
-    assert called.code == 78
-    told = [line.partition(": allocation failure")[0] for line in called.err.splitlines()[1:]]
-    # Each part is tried alone.
-    assert told == [
-        "watchdogd: nodes: drivers times memory = 1.11 GB",
-        "watchdogd: nodes: drivers times cpus = 1",
-        "watchdogd: ocr: [stage.slurm] gres = gpu:1",
-        "watchdogd: ocr: drivers times cpus = 1",
-    ]
+    assert (called.code, called.err) == (78, "".join(f"watchdogd: {one}\n" for one in told))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +125,7 @@ def test_check_names_a_time_that_would_be_pending_for_ever(
     file.write_text(TEXT.replace("[slurm]\n", said))
     called = call(capsys, "check", file)
     assert called.code == code
-    words = "time = 1-13:00:00: jobs may take 1-12:00:00 there at most"
+    words = "time = 1 d 13 h: jobs may take 1 d 12 h there at most"
     assert (words in called.err) == bool(code)
 
 
@@ -103,7 +146,7 @@ def test_scripts_can_be_read_and_nothing_is_submitted(
     assert called.code == 0
     assert called.out.startswith("#!/bin/bash\n")
     assert "#SBATCH --array=1-3\n" in called.out
-    assert "#SBATCH --time=0-02:00:00\n" in called.out
+    assert "#SBATCH --time=120\n" in called.out
     assert " --drain " in called.out
     assert called.out.count("#!/bin/bash") == 1
     assert slurm.jobs == []
@@ -124,7 +167,8 @@ def test_start_submits_what_is_missing_once_however_often_it_is_typed(
     called = call(capsys, "start", file, "--nodes", "4")
     assert tasks(slurm) == ["1-3", "1-2", "1-1"]
     _later(file)
-    assert "none are missing: 6 elements" in call(capsys, "start", file, "--nodes", "4").err
+    assert "none are missing; " in call(capsys, "start", file, "--nodes", "4").err
+    assert len(slurm.jobs) == 3
     script = file.parent / "queues/.watchdogd/slurm/1.sh"
     assert "#SBATCH --array=1-3\n" in script.read_text()
 
@@ -193,6 +237,29 @@ def test_a_stop_while_cron_looks_is_not_undone(
     assert (file.parent / "queues/.watchdogd/slurm/STOP").exists()
 
 
+def test_a_stop_takes_away_what_somebody_submits_at_that_moment(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    call(capsys, "start", file, "--nodes", "0")
+    _later(file)
+    pipeline, real = read(str(file)), programs.call
+    job = {"job_id": 100, "array_job_id": 100, "array_task_string": "1", "job_state": "PENDING"}
+
+    def submitted_meanwhile(argv: Sequence[str], *said: Any, **more: Any) -> bytes:
+        """sbatch, which somebody has called, comes to its end when Slurm has been asked."""
+        told = real(argv, *said, **more)
+        slurm.say([job | {"comment": f"{key(pipeline)}::1"}])
+        _later(file)
+        return told
+
+    with Ledger.open(pipeline) as ledger, pytest.MonkeyPatch.context() as patched:
+        assert ledger.begin(1, "")
+        patched.setattr(programs, "call", submitted_meanwhile)
+        called = call(capsys, "stop", file)
+    assert (called.code, called.err) == (0, "watchdogd: 1 element told to leave\n")
+    assert slurm.lines("cancelled") == ["--state=PENDING 100_1"]
+
+
 @pytest.mark.parametrize("words", [("stop",), ("scale", "2")])
 def test_where_nothing_was_ever_started_that_is_said(
     words: tuple[str, ...], file: Path, slurm: SlurmDouble, capsys: Capsys
@@ -227,7 +294,7 @@ def test_scale_takes_away_elements_of_those_groups_alone_that_it_names(
     _later(file)
     called = call(capsys, "scale", file, "ocr=2")
     assert slurm.lines("cancelled") == ["--state=PENDING 101_3"]
-    assert "none are missing: 11 elements pending or running" in called.err
+    assert "none are missing; " in called.err
 
 
 _ENDED = "scancel: error: Kill job error on job id 100_1: Invalid job id specified"

@@ -12,9 +12,10 @@ from queuedriver.operating.queue import Queue
 from tests.cli.processes import ENVIRON, command
 from tests.slurm_double import SlurmDouble, slurm
 from tests.waiting import until
+from watchdogd.pipeline.read import read
 from watchdogd.slurm.elements import key_of
 from watchdogd.slurm.ledger import VOID, Ledger
-from watchdogd.slurm.script import SUBMISSION, Submission
+from watchdogd.slurm.request import SUBMISSION
 
 __all__ = ["slurm"]
 TEXT = """
@@ -124,8 +125,8 @@ def test_whichever_way_the_last_element_goes_put_says_what_to_type(
 
 
 def test_element_of_a_submission_that_was_given_up_leaves(element: Element) -> None:
-    with Ledger.open(str(element.root), create=True) as ledger:
-        ledger.begin(Submission(number=7), "")
+    with Ledger.open(read(str(element.file)), create=True) as ledger:
+        ledger.begin(7, "")
         ledger.end(7, VOID)
     element.begin(7)
     until(element.ended, "it leaves")
@@ -141,7 +142,7 @@ def test_element_that_leaves_already_is_not_hurried(element: Element) -> None:
         # As Slurm does, a while before its time is over.
         element.ask_to_leave()
         until(lambda: "a second signal hurries" in element.log.read_text(), "it leaves")
-        with Ledger.open(str(element.root), create=True) as ledger:
+        with Ledger.open(read(str(element.file)), create=True) as ledger:
             ledger.stop(stopped=True)
         until(element.ended, "it has left")
         # A second signal would have had it given back.
@@ -154,7 +155,7 @@ def test_elements_leave_when_none_is_to_be_there(element: Element) -> None:
     )
     element.begin()
     until(lambda: "runs on 100_1" in element.log.read_text(), "it is there")
-    with Ledger.open(str(element.root), create=True) as ledger:
+    with Ledger.open(read(str(element.file)), create=True) as ledger:
         ledger.stop(stopped=True)
     until(element.ended, "it leaves")
     assert "100_1 leaves: watchdogd slurm stop" in element.log.read_text()

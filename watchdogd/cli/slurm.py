@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -18,21 +18,17 @@ from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, numbers_of
 from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.cli.status import status as pipeline_status
 from watchdogd.host import program
-from watchdogd.pipeline.model import Pipeline, Slurm
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.read import read
 from watchdogd.slurm import programs
-from watchdogd.slurm.elements import Element
-from watchdogd.slurm.ledger import Facts, Ledger
-from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.script import Submission, clock, script
-from watchdogd.slurm.squeue import ask_anew, count, key, note, seen, start_of
-from watchdogd.slurm.submitting import bounds, submit_missing
+from watchdogd.slurm.elements import Element, Facts, count
+from watchdogd.slurm.ledger import Ledger, key, seen, start_of
+from watchdogd.slurm.request import Request, Submission, options, requests, script
+from watchdogd.slurm.submitting import UnderWay, bounds, settle, submit_missing
 
 _WORDS = argument("[PIPELINE] [STAGE=N]...", "The file, as -p; and elements of stages.")
-_GROUP_COLUMNS = (
-    *("ELEMENTS", "NUMBER", "DRIVERS", ">MEMORY", ">CPUS", "GRES", ">TIME", "PARTITION"),
-)
-_ELEMENT_COLUMNS = ("ELEMENT", "STAGE", "STATE", "NODE", ">FOR", ">LEFT", "~WHY")
+_GROUPS = ("ELEMENTS", "NUMBER", "DRIVERS", ">MEMORY", ">CPUS", "GRES", ">TIME", "PARTITION")
+_ELEMENTS = ("ELEMENT", "STAGE", "STATE", "NODE", ">FOR", ">LEFT", "~WHY")
 
 
 def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -> int:
@@ -47,64 +43,44 @@ def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -
       78  mistakes in the file, or something that the cluster does not have
     """
     found = _read(either(pipeline, option))
-    rows, wrong = [], []
-    for request in requests(found):
-        slurm, nodes = request.slurm, request.slurm.nodes
-        rows.append(
-            (
-                request.shown,
-                str(nodes.max) if nodes.fixed else f"{nodes.min} to {nodes.max}",
-                ", ".join(f"{one.max} {name}" for name, one in request.drivers.items() if one.max),
-                "the cluster's" if request.memory is None else format_size(request.memory << 20),
-                str(request.cpus),
-                slurm.gres,
-                "the cluster's" if slurm.time is None else clock(slurm.time),
-                slurm.partition or "the cluster's",
-            )
-        )
-        wrong += _mistakes(found, request)
-    _print_table(_GROUP_COLUMNS, rows)
-    for request in requests(found):
-        if request.unbounded:
-            say(
-                f"{', '.join(request.unbounded)} does not say memory, so none is asked for: an "
-                "element gets what the cluster gives a job that says nothing"
-            )
+    asked = requests(found)
+    wrong = [one for request in asked for one in _mistakes(found, request)]
+    _print_table(_GROUPS, map(_group, asked))
     for one in wrong:
         say(one)
     return ConfigError.exit_code if wrong else 0
 
 
+def _group(request: Request) -> tuple[str, ...]:
+    slurm, nodes = request.slurm, request.slurm.nodes
+    return (
+        request.shown,
+        str(nodes.max) if nodes.fixed else f"{nodes.min} to {nodes.max}",
+        ", ".join(f"{most} {name}" for name, most in request.drivers.items() if most),
+        "the cluster's" if request.memory is None else format_size(request.memory << 20),
+        str(request.cpus),
+        slurm.gres,
+        "the cluster's" if slurm.time is None else format_duration(slurm.time),
+        slurm.partition or "the cluster's",
+    )
+
+
 def _mistakes(pipeline: Pipeline, request: Request) -> list[str]:
-    """Return all that this cluster does not have: what it says against each part alone, or against
-    all of them together."""
-
-    def told(**parts: Any) -> str:
-        return programs.try_out(_script(pipeline, request._replace(**parts), Submission()))
-
-    said, found = request.slurm, []
-    below = "[stage.slurm]" if request.name else "[slurm]"
-    most = programs.longest(said.partition) if said.time else None
-    if most and (said.time or 0) > most:
-        words = f"jobs may take {clock(most)} there at most"
-        found.append(f"{request.shown}: {below} time = {clock(said.time or 0)}: {words}")
-    if not (why := told()):
-        return found
-    alone: dict[str, Any] = {}
-    for name in ("partition", "account", "qos", "constraint", "gres", "time", "extra"):
-        if value := getattr(said, name):
-            slurm = Slurm(**{**alone, name: value})
-            if against := told(slurm=slurm, memory=None, cpus=1):
-                found.append(f"{request.shown}: {below} {name} = {value}: {against}")
-            elif name == "partition":
-                # What it limits, it limits for all others.
-                alone[name] = value
-    if request.memory and (against := told(slurm=Slurm(**alone), cpus=1)):
-        what = f"drivers times memory = {format_size(request.memory << 20)}"
-        found.append(f"{request.shown}: {what}: {against}")
-    if against := told(slurm=Slurm(**alone), memory=None):
-        found.append(f"{request.shown}: drivers times cpus = {request.cpus}: {against}")
-    return found or [f"{request.shown}: {why}"]
+    """Return all that this cluster does not have: what it says against each option alone, or
+    against all of them together."""
+    time, found = request.slurm.time, []
+    most = programs.longest(request.slurm.partition)
+    if time and most and time > most:
+        words = f"jobs may take {format_duration(most)} there at most"
+        found.append(f"time = {format_duration(time)}: {words}")
+    every = options(pipeline, request, Submission(), key(pipeline))
+    if why := programs.try_out(every):
+        where = [one for one in every if one.startswith("--partition=")]
+        # What it limits, it limits for all others.
+        there = [] if programs.try_out(where) else where
+        against = {one: programs.try_out([*there, one]) for one in every}
+        found += [f"{one}: {words}" for one, words in against.items() if words] or [why]
+    return [f"{request.shown}: {one}" for one in found]
 
 
 def start(
@@ -136,8 +112,6 @@ def start(
     asked = {name: number for name, number in numbers.items() if number is not None}
     if len(asked) < len(numbers):
         raise BadArgument("auto: without a number start goes by the work that waits; leave it out")
-    if time_limit is not None:
-        _check_time(found, time_limit)
     chosen = Submission(drain=drain, partition=partition, time=time_limit, account=account)
     if dry_run:
         for request in requests(found):
@@ -146,28 +120,25 @@ def start(
                 print(_script(found, request, replace(chosen, elements=number)), end="")
         return 0
     os.makedirs(found.root, exist_ok=True)
-    with Ledger.open(found.root, create=True) as ledger:
+    with Ledger.open(found, create=True) as ledger:
         if not unless_stopped:
             ledger.stop(stopped=False)
         elif ledger.stopped:
             say("stopped by `watchdogd slurm stop`; without --unless-stopped this starts it again")
             return 0
         groups = {request.name: chosen for request in requests(found)}
-        _submit(found, ledger, ask_anew(ledger, found), groups, asked)
+        _submit(ledger, ledger.ask_anew(), groups, asked)
     return 0
 
 
 def _submit(
-    pipeline: Pipeline,
-    ledger: Ledger,
-    facts: Facts,
-    chosen: Mapping[str, Submission],
-    asked: Mapping[str, int],
-    cancelled: int = 0,
+    ledger: Ledger, facts: Facts, chosen: Mapping[str, Submission], asked: Mapping[str, int]
 ) -> None:
-    if not submit_missing(pipeline, ledger, facts, chosen, say, asked):
-        there = sum(count(facts.elements, one) for one in requests(pipeline)) - cancelled
-        say(f"none are missing: {format_count(there, 'element')} pending or running")
+    words = ""
+    for words in submit_missing(ledger, facts, chosen, asked):
+        say(words)
+    if not words:
+        say("none are missing; watchdogd slurm status shows which are pending or running")
 
 
 def status(
@@ -185,7 +156,7 @@ def status(
         write_json({"at": facts.at, "error": facts.error, "elements": facts.elements})
         return 0
     if facts.elements:
-        _print_table(_ELEMENT_COLUMNS, [_element(one, now) for one in facts.elements])
+        _print_table(_ELEMENTS, [_element(one, now) for one in facts.elements])
     elif facts.error and not facts.at:
         print(f"which elements there are is not known: {visible(facts.error)}")
     else:
@@ -225,23 +196,22 @@ def scale(
     if not said:
         raise BadArgument("how many? right would be 4, auto or ocr=2")
     found = _read(file)
-    with Ledger.open(found.root, create=True) as ledger:
-        numbers = _numbers(found, said)
+    numbers = _numbers(found, said)
+    with Ledger.open(found, create=True) as ledger:
         for name, number in numbers.items():
             ledger.scale(name, number)
         ledger.stop(stopped=False)
-        facts = ask_anew(ledger, found)
+        facts = ledger.ask_anew()
         surplus: list[str] = []
         for request in requests(found):
-            over = count(facts.elements, request) - bounds(ledger, request).max
-            ours = (one for one in facts.elements if one.stage == request.name)
-            pending = [job for one in ours if one.state == "pending" for job in one.jobs]
+            over = count(facts.elements, request.name) - bounds(ledger, request).max
             if request.name in numbers and over > 0:
-                surplus += pending[-over:]
-        refused = _cancel(surplus, pending=True)
-        _submit(found, ledger, facts, {}, {}, 0 if refused else len(surplus))
-        if refused is not None:
-            raise refused
+                ours = [one for one in facts.elements if one.stage == request.name]
+                surplus += _jobs(ours)[-over:]
+        try:
+            programs.cancel(surplus)
+        finally:
+            _submit(ledger, facts, {}, {})
 
 
 def stop(
@@ -251,35 +221,32 @@ def stop(
 ) -> None:
     """Take away what is pending, and let all elements leave after the documents at hand."""
     found = _read(either(pipeline, option))
-    with Ledger.open(found.root, create=True) as ledger:
+    with Ledger.open(found, create=True) as ledger:
         # First: nobody is to submit others.
         ledger.stop(stopped=True)
-        note(ledger, found, ledger.facts())
-        told: set[str] = set()
-        refused = None
-        # At once those that are known, and then whoever else is there.
-        for facts in (ledger.facts, lambda: ask_anew(ledger, found)):
-            there = facts().elements
-            new = (one for one in there if not told.issuperset(one.jobs))
-            # One that runs sees by itself that it is to leave; a signal besides would be its
-            # second, by which documents are given back at once.
-            jobs = [job for one in new if now or one.state == "pending" for job in one.jobs]
-            refused = _cancel(jobs, pending=not now) or refused
-            told.update(job for one in there for job in one.jobs)
-    total = format_count(len(told), "element")
-    say(f"{total} told to leave" if told else "no element is pending or running now")
-    if refused is not None:
-        raise refused
+        ledger.note(ledger.facts())
+        there = _of_all(ledger).elements
+    told = format_count(sum(one.count for one in there), "element")
+    say(f"{told} told to leave" if there else "no element is pending or running now")
+    # One that runs sees by itself that it is to leave; a signal besides is its second, by which
+    # documents are given back at once.
+    programs.cancel(_jobs(there, pending=not now), pending=not now)
 
 
-def _cancel(jobs: Sequence[str], *, pending: bool) -> programs.Refused | None:
-    """Take away elements; return what Slurm says against it, which is told when all is done."""
-    try:
-        if jobs:
-            programs.cancel(jobs, pending=pending)
-    except programs.Refused as error:
-        return error
-    return None
+def _of_all(ledger: Ledger) -> Facts:
+    """Return what Slurm says when it is known what came of all submissions: wait for those that
+    somebody makes at this moment."""
+    while True:
+        facts = ledger.ask_anew()
+        with suppress(UnderWay):
+            settle(ledger, facts)
+            return facts
+
+
+def _jobs(elements: Iterable[Element], *, pending: bool = True) -> list[str]:
+    """Return what scancel is told of elements, of those that are pending or of all."""
+    meant = (one for one in elements if one.state == "pending" or not pending)
+    return [job for one in meant for job in one.jobs]
 
 
 # What the words mean
@@ -308,13 +275,6 @@ def _numbers(pipeline: Pipeline, said: Iterable[str]) -> dict[str, int | None]:
         shown = f"stage {name!r}" if name else "stages that share a node"
         raise NotFound(f"no elements are for {shown}; there are: {', '.join(groups.values())}")
     return found
-
-
-def _check_time(pipeline: Pipeline, seconds: float) -> None:
-    for request in requests(pipeline):
-        if seconds <= request.leaves_before:
-            least = format_duration(request.leaves_before)
-            raise BadArgument(f"--time: an element leaves {least} before its end; say more")
 
 
 def _script(pipeline: Pipeline, request: Request, one: Submission) -> str:

@@ -106,7 +106,7 @@ def _onlooker(
     pipeline, host, local = watchdog.pipeline, watchdog.context.host, watchdog.context.local
     if pipeline.slurm is None or "SLURM_JOB_ID" not in os.environ:
         return progress
-    from watchdogd.slurm.attendant_child import AttendantChild
+    from watchdogd.slurm.attendant import AttendantChild
 
     attendant = AttendantChild(pipeline.file, host, local, children)
 

@@ -122,7 +122,7 @@ def _absent(host: SeenHost, view: View) -> Iterator[Sentence]:
 def _slurm(view: View) -> Iterator[Sentence]:
     """Tell what waits in Slurm, and what it said last when it does not answer."""
     if view.slurm is not None:
-        from watchdogd.slurm.squeue import age_words, waiting_words
+        from watchdogd.slurm.elements import age_words, waiting_words
 
         text = waiting_words(view.slurm, view.at)
         if text or (age := age_words(view.slurm, view.at)):

@@ -30,7 +30,7 @@ from watchdogd.report import SHARES, DriverReport, StageReport, most
 from watchdogd.stage_words import StageFacts
 
 if TYPE_CHECKING:
-    from watchdogd.slurm.ledger import Facts
+    from watchdogd.slurm.elements import Facts
 
 # Seconds between two looks: at least this, and so long that looking takes a twentieth of the time.
 _EVERY, _SHARE = 1.0, 20
@@ -167,7 +167,7 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
         controls = read_controls(pipeline.root, chosen.hosts.own_name)
         results = tuple(_result(queue, chosen, now) for queue in pipeline.results)
         if pipeline.slurm is not None:
-            from watchdogd.slurm.squeue import seen as seen_by_slurm
+            from watchdogd.slurm.ledger import seen as seen_by_slurm
 
             slurm = seen_by_slurm(pipeline)
             chosen = chosen._replace(hosts=without_ended(chosen.hosts, slurm))

@@ -8,32 +8,34 @@ all elements the one that may ask Slurm decides, about every ten seconds, whethe
 each decides for itself whether it may leave.
 """
 
+import fcntl
 import os
 import random
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
 import msgspec
 
+from queuedriver.disk.filesystem import open_fd
 from queuedriver.errors import QueueError
+from watchdogd.children import Child, Children
 from watchdogd.pipeline.read import read
 from watchdogd.report import HostReport
 from watchdogd.report_file import last_report
-from watchdogd.slurm.ledger import Facts, Ledger
-from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.scaling import Idle, may_leave
-from watchdogd.slurm.script import SUBMISSION, Submission
-from watchdogd.slurm.squeue import ask
+from watchdogd.slurm.elements import Element
+from watchdogd.slurm.ledger import Ledger
+from watchdogd.slurm.request import SUBMISSION, Request, Submission, requests
 from watchdogd.slurm.submitting import (
     UnderWay,
     bounds,
     ended_at_once,
     look,
-    number_of,
     submit_missing,
     tidy,
+    wanted,
 )
 
 # From one look to the next, in seconds, spread so that those of many elements do not look together.
@@ -42,6 +44,39 @@ _MANY = 30
 # Within so many seconds a watchdog that turns says something new; and until one looks again.
 _SAYS_WITHIN = 10.0
 _LOOK_AGAIN = 0.1
+# Seconds from one start of an attendant to the next.
+_START_EVERY = 10.0
+_STDERR = 2
+# What a driver says while it has nothing to do.
+_AT_REST = frozenset({"ready", "stopped"})
+
+
+def may_leave(elements: Iterable[Element], own: str, number: int) -> bool:
+    """Return whether an element may leave, of those that run in its group, when so many are to
+    stay. Those that began first leave: everybody who sees the same decides the same."""
+    running = sorted(
+        (one.starts_at, one.number, one.host) for one in elements if one.state == "running"
+    )
+    return own in (host for _, _, host in running[: max(0, len(running) - number)])
+
+
+class Idle:
+    """How long an element has had nothing to do, by what its watchdog says of its drivers."""
+
+    def __init__(self) -> None:
+        # Whether all drivers rested, how many documents were done by then, and since when that is
+        # so.
+        self._seen = (False, 0)
+        self._since = 0.0
+
+    def note(self, report: HostReport | None, now: float) -> float:
+        """Note what a watchdog says; return for how many seconds there was nothing to do."""
+        drivers = () if report is None else report.drivers
+        rests = all(one.state in _AT_REST and not one.document for one in drivers)
+        seen = (rests and report is not None, sum(one.documents + one.failed for one in drivers))
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        return now - self._since if seen[0] else 0.0
 
 
 class Attendant:
@@ -52,9 +87,7 @@ class Attendant:
         self.watchdog, self.file, self.host, self.local = watchdog, file, host, local
         self.pipeline = read(file)
         # What it was submitted as: without number and stage where somebody wrote a script.
-        self.own = Submission()
-        with suppress(msgspec.DecodeError):
-            self.own = msgspec.json.decode(os.environ.get(SUBMISSION, ""), type=Submission)
+        self.own = msgspec.json.decode(os.environ.get(SUBMISSION, "{}"), type=Submission)
         self._idle = Idle()
         self._arrived = self._left = False
         # How many elements there are.
@@ -65,7 +98,7 @@ class Attendant:
         """Look now and then, until the watchdog ends."""
         while os.getppid() == self.watchdog:
             try:
-                with Ledger.open(self.pipeline.root, create=True) as ledger:
+                with Ledger.open(self.pipeline, create=True) as ledger:
                     self.turn(ledger)
             except (OSError, QueueError) as error:
                 self._say(str(error))
@@ -76,9 +109,13 @@ class Attendant:
         """Look once, and act."""
         with suppress(QueueError):
             # One with mistakes changes nothing.
-            self.pipeline = read(self.file)
-        if not self._arrived:
-            self._arrive(ledger)
+            self.pipeline = ledger.pipeline = read(self.file)
+        if self.own.number and not self._arrived:
+            # Whatever its submitter has heard of it: it was made.
+            if not ledger.end(self.own.number, f"job {os.environ.get('SLURM_JOB_ID', '')}"):
+                # Others may have been submitted in its place.
+                self._leave("its submission had been given up")
+            self._arrived = True
         if self._left:
             return
         if ledger.stopped:
@@ -89,52 +126,43 @@ class Attendant:
             # The file has no stages like its own by now, or it leaves when all is through.
             return
         report = last_report(self.local)
-        if ask(ledger, self.pipeline) and report is not None and report.state == "running":
-            self._submit(ledger, ledger.facts())
+        if ledger.ask() and report is not None and report.state == "running":
+            self._submit(ledger)
         self._consider(ledger, request, report)
-
-    def _arrive(self, ledger: Ledger) -> None:
-        """Note that the submission was made, whatever its submitter has heard of it."""
-        job, number = os.environ.get("SLURM_JOB_ID", ""), self.own.number
-        if number and not ledger.end(number, f"job {job}"):
-            # Others may have been submitted in its place.
-            self._leave("its submission had been given up")
-        self._arrived = True
 
     # More
 
-    def _submit(self, ledger: Ledger, facts: Facts) -> None:
+    def _submit(self, ledger: Ledger) -> None:
         """Submit what is missing, by what Slurm has said this moment."""
+        facts = ledger.facts()
         self._count = sum(one.count for one in facts.elements)
         if facts.error:
             self._say(facts.error)
             return
         if not ended_at_once(ledger, facts):
             with suppress(UnderWay):
-                submit_missing(self.pipeline, ledger, facts, {self.own.stage: self.own}, self._say)
+                for words in submit_missing(ledger, facts, {self.own.stage: self.own}):
+                    self._say(words)
         tidy(self.pipeline.root, facts.elements, ledger.now())
 
     # Fewer
 
     def _consider(self, ledger: Ledger, request: Request, report: HostReport | None) -> None:
         """Leave if there is nothing to do and enough others are there, or if too many are."""
-        slurm, idle_for = request.slurm, self._idle.note(report, time.monotonic())
-        idle = slurm.idle is not None and idle_for >= slurm.idle
+        idle_for = self._idle.note(report, time.monotonic())
+        is_idle = request.slurm.idle is not None and idle_for >= request.slurm.idle
         limits = bounds(ledger, request)
         ours = [one for one in ledger.facts().elements if one.stage == request.name]
-        if not may_leave(ours, self.host, limits.min if idle else limits.max):
-            return
-        if not idle:
+        if is_idle and may_leave(ours, self.host, limits.min):
+            number = wanted(self.pipeline, request, limits, look(self.pipeline))
+            if may_leave(ours, self.host, number):
+                self._leave("nothing to do")
+            else:
+                # Something came meanwhile, or is still upstream: another would be submitted for it.
+                self._idle = Idle()
+        elif ledger.scaled(request.name) is not None and may_leave(ours, self.host, limits.max):
             # More than the file says are somebody's wish, until there is nothing to do.
-            if ledger.scaled(request.name) is not None:
-                self._leave("more elements than there are to be")
-            return
-        number = number_of(self.pipeline, ledger, request, look(self.pipeline))
-        if may_leave(ours, self.host, number):
-            self._leave("nothing to do")
-        else:
-            # Something came meanwhile, or is still upstream: another would be submitted for it.
-            self._idle = Idle()
+            self._leave("more elements than there are to be")
 
     def _leave(self, why: str) -> None:
         """Tell the watchdog to leave, once: a second signal would have documents given back."""
@@ -152,6 +180,28 @@ class Attendant:
         if words != self._said:
             self._said = words
             print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}", file=sys.stderr, flush=True)
+
+
+class AttendantChild:
+    """The attendant as a child of its watchdog, started anew when it ends; nobody waits for it."""
+
+    def __init__(self, file: str, host: str, local: str, children: Children) -> None:
+        words = ("-P", "-m", "watchdogd.slurm.attendant", str(os.getpid()), file, host, local)
+        self._argv = (sys.executable, *words)
+        self._children = children
+        self._child: Child | None = None
+        self._start_at = 0.0
+
+    def start_missing(self, now: float) -> None:
+        """Start an attendant if there is none, and the last start was a while ago."""
+        if now < self._start_at or (self._child is not None and self._child.exit is None):
+            return
+        self._start_at = now + _START_EVERY
+        # What it says belongs beside what the watchdog says: into the element's log.
+        with suppress(OSError), open_fd(fcntl.fcntl(_STDERR, fcntl.F_DUPFD_CLOEXEC, 3)) as log:
+            self._child = self._children.start(
+                self._argv, os.environ, output=log, directory="/", tied=True
+            )
 
 
 def main() -> None:

@@ -26,8 +26,6 @@ _SILENT = (
     *("timed out", "unable to contact", "communication", "connection", "connect failure"),
     *("missing socket", "zero bytes", "message receive", "message send"),
 )
-# Of these, when nobody was asked.
-_UNASKED = "connect failure"
 # The lowest number that no task may have; as a rule tasks go up to the other.
 _LARGEST = re.compile(rb"MaxArraySize\s*=\s*([0-9]+)")
 _USUAL_ARRAY = 1000
@@ -74,10 +72,8 @@ def call(
             argv, input=given.encode(), capture_output=True, timeout=limit, env=environ, check=False
         )
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        why = "is not installed" if missing else f"cannot be run: {error.strerror}"
         words = "there is no Slurm here: sbatch, squeue, scancel and scontrol are needed"
-        raise Unreachable(f"{argv[0]} {why}; {words}") from None
+        raise Unreachable(f"{argv[0]} cannot be run: {error.strerror}; {words}") from None
     except subprocess.TimeoutExpired:
         raise Silent(f"{argv[0]} has not answered in {format_duration(limit)}") from None
     if done.returncode:
@@ -87,7 +83,7 @@ def call(
             return done.stdout
         words = f"{argv[0]}: {said or f'exit code {done.returncode}'}"
         if any(word in said.lower() for word in _SILENT):
-            raise Unreachable(words) if _UNASKED in said.lower() else Silent(words)
+            raise Silent(words)
         raise Refused(words)
     return done.stdout
 
@@ -109,9 +105,10 @@ def submit(script: str) -> str:
     raise Silent(f"sbatch has printed no number of a job: {_said(said) or 'nothing'}")
 
 
-def try_out(script: str) -> str:
-    """Return why this cluster cannot run a script; empty when it can."""
+def try_out(options: Iterable[str]) -> str:
+    """Return why this cluster cannot run what asks for this; empty when it can."""
     try:
+        script = "\n".join(["#!/bin/sh", *(f"#SBATCH {one}" for one in options), ""])
         call(("sbatch", "--test-only"), given=script)
     except Refused as error:
         return str(error).removeprefix("sbatch: ")
@@ -138,7 +135,8 @@ def largest_array() -> int:
     return max(1, int(found[1]) - 1) if found else _USUAL_ARRAY
 
 
-def cancel(jobs: Iterable[str], *, pending: bool = False) -> None:
-    """Take away elements that have not ended, those that run as well unless only those `pending`
-    are meant."""
-    call(("scancel", *(["--state=PENDING"] if pending else []), *jobs), ignored=_ENDED)
+def cancel(jobs: Sequence[str], *, pending: bool = True) -> None:
+    """Take away elements that have not ended, and only those `pending` unless all are meant."""
+    if jobs:
+        # Without any it would take away all that the user has.
+        call(("scancel", *(["--state=PENDING"] if pending else []), *jobs), ignored=_ENDED)

@@ -9,9 +9,10 @@ Only the answer to a question after the latest end tells how many elements there
 decides asks first, then settles the latest number, and begins the next, as nobody else has since.
 """
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -25,13 +26,11 @@ from watchdogd.host import program
 from watchdogd.operators.hosts import read_hosts
 from watchdogd.pipeline.model import HOUR, Drivers, Pipeline
 from watchdogd.report import HostReport
+from watchdogd.sizes import coming
 from watchdogd.slurm import programs
-from watchdogd.slurm.elements import Element, is_element
-from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Facts, Ledger, below
-from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.scaling import wanted, works_of
-from watchdogd.slurm.script import LOGS, Submission, job_name, script
-from watchdogd.slurm.squeue import count, key, note
+from watchdogd.slurm.elements import Element, Facts, count, is_element
+from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Ledger, below, key
+from watchdogd.slurm.request import LOGS, Request, Submission, job_name, requests, script
 
 # What elements have said is kept so long after they have ended.
 _WEEK = 7 * 24 * HOUR
@@ -51,10 +50,10 @@ class UnderWay(QueueError):
 
 # Documents of each queue that are to be done and may be claimed; and what watchdogs have said of
 # how fast that is done: where some run, those alone.
-_Workload = tuple[dict[str, int], list[HostReport]]
+Workload = tuple[Mapping[str, int], Sequence[HostReport]]
 
 
-def look(pipeline: Pipeline) -> _Workload:
+def look(pipeline: Pipeline) -> Workload:
     """Look at all queues, and read what the watchdogs of all hosts have said."""
     found = {}
     for name in pipeline.inputs:
@@ -72,23 +71,39 @@ def bounds(ledger: Ledger, request: Request) -> Drivers:
     return request.slurm.nodes if number is None else Drivers(number, number)
 
 
-def number_of(pipeline: Pipeline, ledger: Ledger, request: Request, workload: _Workload) -> int:
-    """Return how many elements of a group there are to be, by the work that waits."""
-    works = works_of(pipeline, request, *workload)
-    return wanted(works, bounds(ledger, request), request.slurm.target)
+def wanted(pipeline: Pipeline, request: Request, limits: Drivers, workload: Workload) -> int:
+    """Return how many elements of a group are to be there for all that waits to be done within the
+    target: by the documents that may be claimed, those that are still upstream included, and by how
+    fast that is done. Where nobody knows how long a document takes, one is to find out."""
+    unfinished, reports = workload
+    upstream, most = coming(pipeline, unfinished), limits.min
+    for stage in pipeline.stages:
+        drivers = request.drivers[stage.name]
+        documents = sum(unfinished.get(queue, 0) for queue in stage.inputs) + upstream[stage.name]
+        if drivers and stage.inputs and documents:
+            told = [one for report in reports for one in report.stages if one.name == stage.name]
+            working = _mean(one.wanted for one in told if 0 < one.wanted <= drivers) or drivers
+            service = _mean(one.service for one in told if one.service is not None) or 0.0
+            most = max(most, 1, math.ceil(documents * service / working / request.slurm.target))
+    return min(most, limits.max)
+
+
+def _mean(numbers: Iterable[float]) -> float | None:
+    found = list(numbers)
+    return sum(found) / len(found) if found else None
 
 
 def missing(
-    pipeline: Pipeline, ledger: Ledger, facts: Facts, asked: Mapping[str, int]
+    ledger: Ledger, facts: Facts, asked: Mapping[str, int]
 ) -> Iterator[tuple[Request, int]]:
     """Yield how many elements of each group are missing: up to how many were `asked` for of some;
     of none: by the work that waits."""
-    workload = ({}, []) if asked else look(pipeline)
-    for request in requests(pipeline):
+    workload = ({}, []) if asked else look(ledger.pipeline)
+    for request in requests(ledger.pipeline):
         number = asked.get(request.name, 0)
         if not asked:
-            number = number_of(pipeline, ledger, request, workload)
-        there = count(facts.elements, request)
+            number = wanted(ledger.pipeline, request, bounds(ledger, request), workload)
+        there = count(facts.elements, request.name)
         if number > there:
             yield request, number - there
 
@@ -113,65 +128,57 @@ def settle(ledger: Ledger, facts: Facts) -> int:
         return number
     there = next((one.job for one in facts.elements if one.number == number), "")
     asked_at = ledger.made_at(f"asked-{facts.question}")
-    given_up = asked_at > ledger.made_at(f"{number}.json") + GIVEN_UP
-    if end is not None:
+    given_up = asked_at > ledger.made_at(f"{number}.sh") + GIVEN_UP
+    if end is not None or not (there or given_up):
+        soon, late = format_duration(ASK_EVERY), format_duration(GIVEN_UP)
         raise UnderWay(
-            f"submission {number} was made since Slurm was asked; try again in "
-            f"{format_duration(ASK_EVERY)}"
-        )
-    if not (there or given_up):
-        raise UnderWay(
-            f"submission {number} is under way: it is known what came of it within "
-            f"{format_duration(GIVEN_UP)}; try again then"
+            f"Slurm has not told yet what came of submission {number}; try again in {soon}, or "
+            f"{late} when whoever made it has died"
         )
     ledger.end(number, f"job {there}" if there else VOID)
     return number
 
 
 def submit_missing(
-    pipeline: Pipeline,
     ledger: Ledger,
     facts: Facts,
     chosen: Mapping[str, Submission],
-    say: Callable[[str], None],
     asked: Mapping[str, int] | None = None,
-) -> int:
+) -> Iterator[str]:
     """Submit what is missing, in arrays that the cluster takes, as it was `chosen` for each group;
-    return how many elements those are. UnderWay while somebody else submits; what Slurm says
+    yield what to say of each submission. UnderWay while somebody else submits; what Slurm says
     against a group is raised when all others are submitted."""
-    number, submitted = settle(ledger, facts), 0
-    refused: list[programs.Refused] = []
-    for request, elements in missing(pipeline, ledger, facts, asked or {}):
+    number, refused = settle(ledger, facts), None
+    for request, elements in missing(ledger, facts, asked or {}):
         most = programs.largest_array()
         for first in range(0, elements, most):
             number += 1
             size = min(most, elements - first)
             one = chosen.get(request.name, Submission())
-            one = replace(one, number=number, stage=request.name, elements=size)
             try:
-                job = submit(pipeline, ledger, request, one)
+                job = submit(
+                    ledger, request, replace(one, number=number, stage=request.name, elements=size)
+                )
             except programs.Refused as error:
-                refused.append(error)
+                refused = refused or error
                 break
-            say(f"submitted {format_count(size, 'element')} for {request.shown}: job {job}")
-            submitted += size
-    if refused:
-        raise refused[0]
-    return submitted
+            yield f"submitted {format_count(size, 'element')} for {request.shown}: job {job}"
+    if refused is not None:
+        raise refused
 
 
-def submit(pipeline: Pipeline, ledger: Ledger, request: Request, one: Submission) -> str:
+def submit(ledger: Ledger, request: Request, one: Submission) -> str:
     """Make one submission; return its job."""
+    pipeline = ledger.pipeline
     text = script(pipeline, request, one, key(pipeline), program())
     # It is Slurm that writes there.
     below(pipeline.root, LOGS).close()
-    if not ledger.begin(one, text):
+    if not ledger.begin(one.number, text):
         raise UnderWay(_OTHERS)
-    if ledger.stopped:
-        # Since somebody has looked: Slurm may have been asked for long.
-        ledger.end(one.number, f"{VOID} {_STOPPED}")
-        raise UnderWay(_STOPPED)
     try:
+        if ledger.stopped:
+            # Since somebody has looked: Slurm may have been asked for long.
+            raise UnderWay(_STOPPED)
         job = programs.submit(text)
     except programs.Silent:
         # It may have been: whoever comes next looks for it.
@@ -181,27 +188,26 @@ def submit(pipeline: Pipeline, ledger: Ledger, request: Request, one: Submission
         raise
     if not ledger.end(one.number, f"job {job}"):
         # Somebody had given it up, and may have submitted others.
-        programs.cancel([job])
+        programs.cancel([job], pending=False)
         raise UnderWay(_OTHERS)
-    # Until Slurm is asked again.
-    facts = ledger.facts()
     element = Element(
-        name=f"{job}_[1-{one.elements}]" if one.elements > 1 else f"{job}_[1]",
         job=job,
         job_name=job_name(pipeline, request),
         stage=one.stage,
         number=one.number,
-        tasks=tuple(range(1, one.elements + 1)),
+        tasks=f"1-{one.elements}" if one.elements > 1 else "1",
         state="pending",
     )
-    note(ledger, pipeline, replace(facts, elements=(*facts.elements, element)))
+    # Until Slurm is asked again.
+    facts = ledger.facts()
+    ledger.note(replace(facts, elements=(*facts.elements, element)))
     return job
 
 
 def tidy(root: str, elements: Iterable[Element], now: float) -> None:
     """Remove what elements that are not there have left below the root; `now` is the file system's.
     Of some nobody may have told Slurm's last word: what still runs writes it anew."""
-    # By their hosts; logs, which Slurm names, by the job and task (script.py).
+    # By their hosts; logs, which Slurm names, by the job and task (request.py).
     there = {name for one in elements for name in (one.host, *one.jobs)}
     for place in (*control.OUR_DIRECTORIES, LOGS):
         kept = HOUR if place == control.HOSTS else _WEEK
@@ -210,7 +216,6 @@ def tidy(root: str, elements: Iterable[Element], now: float) -> None:
         with suppress(FileNotFoundError), Directory.open(path, inside=inside) as directory:
             for name in list(directory.names()):
                 host = name.partition(".")[0]
-                if not is_element(host) or host in there:
-                    continue
-                if now - directory.status(name).st_mtime > kept:
+                is_left = is_element(host) and host not in there
+                if is_left and now - directory.status(name).st_mtime > kept:
                     directory.remove_all(name)

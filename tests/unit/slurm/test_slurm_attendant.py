@@ -15,8 +15,7 @@ from watchdogd.report import HostReport
 from watchdogd.slurm import attendant
 from watchdogd.slurm.attendant import Attendant
 from watchdogd.slurm.ledger import Ledger
-from watchdogd.slurm.request import requests
-from watchdogd.slurm.script import SUBMISSION, Submission, script
+from watchdogd.slurm.request import SUBMISSION, Submission, requests, script
 
 __all__ = ["slurm"]
 TEXT = """
@@ -42,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ledger(file: Path) -> Iterator[Ledger]:
-    with Ledger.open(str(file.parent / "queues"), create=True) as opened:
+    with Ledger.open(read(str(file)), create=True) as opened:
         yield opened
 
 

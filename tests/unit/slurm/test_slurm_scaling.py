@@ -1,41 +1,20 @@
 """How many elements there are to be, and which may leave."""
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 
-from watchdogd.pipeline.model import Drivers
+from watchdogd.pipeline.model import Drivers, Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.report import DriverReport, HostReport, StageReport
+from watchdogd.slurm.attendant import Idle, may_leave
 from watchdogd.slurm.elements import Element
 from watchdogd.slurm.request import requests
-from watchdogd.slurm.scaling import Idle, may_leave, wanted, works_of
-
-HOUR = 3600.0
-
-
-@pytest.mark.parametrize(
-    ("works", "number"),
-    [
-        # Nothing waits.
-        ([], 0),
-        ([2500.0], 1),
-        ([25_000.0], 7),
-        # The slowest stage counts.
-        ([25_000.0, 70_000.0], 20),
-        # Nobody knows how long one takes: one element finds out.
-        ([0.0], 1),
-        ([2.5e9], 20),
-    ],
-)
-def test_as_many_as_do_what_waits_within_the_target(works: list[float], number: int) -> None:
-    assert wanted(works, Drivers(0, 20), HOUR) == number
-
-
-def test_never_fewer_than_the_least() -> None:
-    assert wanted([], Drivers(2, 20), HOUR) == 2
-
+from watchdogd.slurm.submitting import wanted
 
 TEXT = """
 [slurm]
+target = "100 s"
 nodes = { min = 0, max = 9 }
 [[stage]]
 name = "read"
@@ -47,6 +26,23 @@ call = "a:b"
 [stage.slurm]
 per = "driver"
 """
+
+
+@pytest.fixture
+def pipeline() -> Pipeline:
+    return parse(TEXT, "p.toml", "/p.toml")[0]
+
+
+def numbers(
+    pipeline: Pipeline,
+    waiting: Mapping[str, int],
+    reports: Sequence[HostReport],
+    least: int = 0,
+    most: int = 20,
+) -> list[int]:
+    """Return how many elements of each group are to be there."""
+    limits = Drivers(least, most)
+    return [wanted(pipeline, one, limits, (waiting, reports)) for one in requests(pipeline)]
 
 
 def host(name: str, read: int, service: float | None, ocr: float | None = None) -> HostReport:
@@ -63,26 +59,39 @@ def host(name: str, read: int, service: float | None, ocr: float | None = None) 
     )
 
 
-def test_work_is_what_waits_for_a_stage_and_upstream_at_the_pace_of_all_hosts() -> None:
-    pipeline = parse(TEXT, "p.toml", "/p.toml")[0]
-    nodes, ocr = requests(pipeline)
-    reports = [host("1_1", 4, 2.0), host("1_2", 2, 4.0), host("2_1", 0, None, 30.0)]
-    unfinished = {"input": 100, "read": 7}
-    # 3 s a document, and three drivers; of a stage with elements of its own each is one driver.
-    assert works_of(pipeline, nodes, unfinished, reports) == [100 * 3.0 / 3]
-    assert works_of(pipeline, ocr, unfinished, reports) == [107 * 30.0]
+@pytest.mark.parametrize(
+    ("waiting", "nodes"),
+    # One element does four documents in two seconds.
+    [(0, 0), (199, 1), (200, 1), (201, 2), (2000, 10), (9999, 20)],
+)
+def test_as_many_as_do_what_waits_within_the_target(
+    waiting: int, nodes: int, pipeline: Pipeline
+) -> None:
+    assert numbers(pipeline, {"input": waiting}, [host("1_1", 4, 2.0)])[0] == nodes
+    # Never fewer than the least.
+    most = [host("1_1", 4, 2.0)]
+    assert numbers(pipeline, {"input": waiting}, most, least=2)[0] == max(2, nodes)
+
+
+def test_work_is_what_waits_for_a_stage_and_upstream_at_the_pace_of_all_hosts(
+    pipeline: Pipeline,
+) -> None:
+    reports = [host("1_1", 4, 20.0), host("1_2", 2, 40.0), host("2_1", 0, None, 30.0)]
+    waiting = {"input": 100, "read": 7}
+    # 30 s a document, and three drivers, in 100 s each; of a stage with elements of its own each
+    # is one driver.
+    assert numbers(pipeline, waiting, reports, most=99) == [10, 33]
     # Of those that have said nothing yet there are as many as the file says.
-    reports = [host("1_1", 0, 2.0)]
-    assert works_of(pipeline, nodes, unfinished, reports) == [100 * 2.0 / 4]
-    # Nobody has ever said anything.
-    assert works_of(pipeline, nodes, unfinished, []) == [0.0]
-    assert works_of(pipeline, nodes, {"read": 7}, reports) == []
+    assert numbers(pipeline, waiting, [host("1_1", 0, 20.0)]) == [5, 1]
+    # Nobody has ever said anything: one is to find out.
+    assert numbers(pipeline, waiting, []) == [1, 1]
+    assert numbers(pipeline, {"read": 7}, []) == [0, 1]
 
 
 def elements(*hosts: str) -> list[Element]:
     """Return elements that run, each begun a second after the one before."""
     return [
-        Element(name=host, job=host, host=host, state="running", starts_at=float(at))
+        Element(job=host, host=host, state="running", starts_at=float(at))
         for at, host in enumerate(hosts)
     ]
 
@@ -101,7 +110,7 @@ def test_of_those_that_run_the_first_leave_until_enough_are_left(
 
 
 def test_an_element_that_slurm_does_not_know_to_run_does_not_leave() -> None:
-    pending = Element(name="5_1", job="5_1", host="5_1", state="pending")
+    pending = Element(job="5_1", host="5_1", state="pending")
     assert not may_leave([pending, *elements("a")], "5_1", 0)
 
 

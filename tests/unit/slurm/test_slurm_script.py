@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.errors import ConfigError
+from queuedriver.errors import BadArgument, ConfigError
 from watchdogd.driver_ids import short_host
 from watchdogd.pipeline.model import Drivers, Pipeline
 from watchdogd.pipeline.read import parse
-from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.script import SUBMISSION, Submission, clock, script
+from watchdogd.slurm.request import SUBMISSION, Request, Submission, requests, script
 
 TEXT = """
 [slurm]
@@ -46,20 +45,19 @@ def pipeline(text: str = TEXT, file: str = "/data/p.toml") -> Pipeline:
 
 def test_stages_that_share_a_node_are_asked_for_together_and_others_each_alone() -> None:
     nodes, ocr = requests(pipeline())
-    assert nodes.drivers == {"values": Drivers(1, 4), "ocr": Drivers(0, 0), "output": Drivers(3, 3)}
+    assert nodes.drivers == {"values": 4, "ocr": 0, "output": 3}
     # 100 MiB for the watchdog; what is loaded once is counted once.
     assert nodes.memory == 100 + 1908 + 1024 + 300
     assert nodes.cpus == 6
     assert nodes.name == ""
     assert (ocr.name, ocr.memory, ocr.cpus) == ("ocr", 100 + 2048, 4)
-    assert ocr.drivers["ocr"] == Drivers(1, 1)
+    assert ocr.drivers == {"values": 0, "ocr": 1, "output": 0}
     assert ocr.slurm.nodes == Drivers(2, 2)
-    assert ocr.drivers["values"] == ocr.drivers["output"] == Drivers(0, 0)
 
 
 def test_a_stage_that_says_no_memory_leaves_it_to_the_cluster() -> None:
     (nodes, _) = requests(pipeline(TEXT.replace('memory = "500 MB"\n', "")))
-    assert (nodes.memory, nodes.unbounded) == (None, ("values",))
+    assert nodes.memory is None
     assert "--mem" not in text_of(pipeline(), nodes)
 
 
@@ -90,7 +88,7 @@ def test_a_script_asks_for_what_the_file_says_and_runs_the_watchdog_in_its_place
         "#SBATCH --ntasks=1",
         "#SBATCH --cpus-per-task=6",
         "#SBATCH --mem=3332M",
-        "#SBATCH --time=0-01:30:00",
+        "#SBATCH --time=90",
         "#SBATCH --partition=long",
         "#SBATCH --signal=B:TERM@90",
         "#SBATCH --open-mode=append",
@@ -179,8 +177,15 @@ def test_an_element_is_called_so_that_no_other_has_ids_like_its_drivers(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(60, "0-00:01:00"), (59.5, "0-00:01:00"), (90061, "1-01:01:01"), (14400, "0-04:00:00")],
+    ("seconds", "minutes"), [(120, 2), (119.5, 2), (121, 3), (90061, 1502), (14400, 240)]
 )
-def test_a_time_is_said_as_slurm_reads_it(seconds: float, said: str) -> None:
-    assert clock(seconds) == said
+def test_a_time_is_said_in_minutes_that_have_begun(seconds: float, minutes: int) -> None:
+    one = pipeline()
+    chosen = Submission(time=seconds)
+    assert f"--time={minutes}\n" in script(one, requests(one)[0], chosen, "k", ("w",))
+
+
+def test_a_time_that_is_over_before_anything_is_done_is_refused() -> None:
+    one = pipeline()
+    with pytest.raises(BadArgument, match="leaves 1 min 30 s before its end"):
+        script(one, requests(one)[0], Submission(time=90), "k", ("w",))

@@ -20,10 +20,9 @@ from watchdogd.children import LIFE
 from watchdogd.pipeline.model import HOUR, Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.slurm import programs
-from watchdogd.slurm.elements import Element
-from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Facts, Ledger, below
-from watchdogd.slurm.script import LOGS, Submission
-from watchdogd.slurm.squeue import age_words, ask, seen, waiting_words
+from watchdogd.slurm.elements import Element, Facts, age_words, waiting_words
+from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Ledger, below, seen
+from watchdogd.slurm.request import LOGS
 from watchdogd.slurm.submitting import (
     UnderWay,
     ended_at_once,
@@ -52,7 +51,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
 
 @pytest.fixture
 def ledger(pipeline: Pipeline) -> Iterator[Ledger]:
-    with Ledger.open(pipeline.root, create=True) as opened:
+    with Ledger.open(pipeline, create=True) as opened:
         yield opened
 
 
@@ -63,18 +62,16 @@ def age(ledger: Ledger, seconds: float, *names: str) -> None:
         os.utime(name, (at, at), dir_fd=ledger.directory.fd)
 
 
-def asked_anew(ledger: Ledger, pipeline: Pipeline) -> Facts:
+def asked_anew(ledger: Ledger) -> Facts:
     """Ask as if it were time for that."""
     age(ledger, ASK_EVERY + 1, *(name for name in ledger.directory.names() if "asked" in name))
-    assert ask(ledger, pipeline)
+    assert ledger.ask()
     return ledger.facts()
 
 
-def serve(ledger: Ledger, pipeline: Pipeline, facts: Facts) -> list[str]:
+def serve(ledger: Ledger, facts: Facts) -> list[str]:
     """Submit what is missing, as whoever comes by does; return what is said of it."""
-    said: list[str] = []
-    submit_missing(pipeline, ledger, facts, {}, said.append)
-    return said
+    return list(submit_missing(ledger, facts, {}))
 
 
 def ends(ledger: Ledger) -> list[str]:
@@ -83,8 +80,8 @@ def ends(ledger: Ledger) -> list[str]:
     return [one.word for one in found if one is not None]
 
 
-def needs(ledger: Ledger, pipeline: Pipeline, facts: Facts) -> list[int]:
-    return [elements for _, elements in missing(pipeline, ledger, facts, {})]
+def needs(ledger: Ledger, facts: Facts) -> list[int]:
+    return [elements for _, elements in missing(ledger, facts, {})]
 
 
 ONE = ["submitted 1 element for nodes: job 100"]
@@ -99,7 +96,7 @@ def test_of_many_who_make_one_number_one_does(ledger: Ledger) -> None:
 
     def begin() -> None:
         barrier.wait()
-        made.append(ledger.begin(Submission(number=1), ""))
+        made.append(ledger.begin(1, ""))
 
     threads = [threading.Thread(target=begin) for _ in range(8)]
     for one in threads:
@@ -109,31 +106,28 @@ def test_of_many_who_make_one_number_one_does(ledger: Ledger) -> None:
     assert sorted(made) == [False] * 7 + [True]
 
 
-def test_two_who_see_one_need_submit_it_once(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
-) -> None:
-    facts = asked_anew(ledger, pipeline)
+def test_two_who_see_one_need_submit_it_once(ledger: Ledger, slurm: SlurmDouble) -> None:
+    facts = asked_anew(ledger)
     real = ledger.begin
     with pytest.MonkeyPatch.context() as patched:
 
-        def begin(one: Submission, script: str) -> bool:
+        def begin(number: int, script: str) -> bool:
             """The other one looked before, and begins a moment earlier."""
             patched.undo()
-            assert serve(ledger, pipeline, facts) == ONE
-            return real(one, script)
+            assert serve(ledger, facts) == ONE
+            return real(number, script)
 
         patched.setattr(ledger, "begin", begin)
         with pytest.raises(UnderWay):
-            serve(ledger, pipeline, facts)
+            serve(ledger, facts)
     assert len(slurm.jobs) == 1
-    assert needs(ledger, pipeline, asked_anew(ledger, pipeline)) == []
+    assert needs(ledger, asked_anew(ledger)) == []
 
 
 @pytest.mark.parametrize("mark", [LIFE, MARKER, "SLURM_JOB_ID"])
 def test_what_an_element_submits_is_not_taken_for_a_child_of_its_watchdog(
     mark: str,
     ledger: Ledger,
-    pipeline: Pipeline,
     slurm: SlurmDouble,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -141,7 +135,7 @@ def test_what_an_element_submits_is_not_taken_for_a_child_of_its_watchdog(
     # the one ends, whatever has it on that node is killed.
     monkeypatch.setenv(mark, "7.8/000000009")
     monkeypatch.setenv("HOME", "/home/ann")
-    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+    assert serve(ledger, asked_anew(ledger)) == ONE
     environ = json.loads(slurm.lines("environ")[-1])
     assert (environ["HOME"], environ.get(mark)) == ("/home/ann", None)
 
@@ -165,8 +159,8 @@ def test_what_people_have_chosen_for_their_own_jobs_changes_nothing_that_is_said
 ) -> None:
     monkeypatch.setenv(name, "theirs")
     assert pipeline.slurm is not None
-    one = replace(pipeline, slurm=replace(pipeline.slurm, partition="long"))
-    assert serve(ledger, one, asked_anew(ledger, one)) == ONE
+    ledger.pipeline = replace(pipeline, slurm=replace(pipeline.slurm, partition="long"))
+    assert serve(ledger, asked_anew(ledger)) == ONE
     assert (name in json.loads(slurm.lines("environ")[-1])) is is_left
 
 
@@ -195,13 +189,13 @@ def test_a_partition_that_does_not_say_whether_it_is_the_usual_one_is_not(
 
 
 def test_more_elements_than_an_array_may_have_are_several_submissions(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+    ledger: Ledger, slurm: SlurmDouble
 ) -> None:
     ledger.scale("", 2100)
-    said = serve(ledger, pipeline, asked_anew(ledger, pipeline))
+    said = serve(ledger, asked_anew(ledger))
     assert [line.split()[1] for line in said] == ["1,000", "1,000", "100"]
     assert [job["array_task_string"] for job in slurm.jobs] == ["1-1000", "1-1000", "1-100"]
-    assert needs(ledger, pipeline, asked_anew(ledger, pipeline)) == []
+    assert needs(ledger, asked_anew(ledger)) == []
 
 
 # A submitter that dies
@@ -219,74 +213,72 @@ def test_more_elements_than_an_array_may_have_are_several_submissions(
     ],
 )
 def test_a_submission_that_nobody_has_heard_of_is_looked_for_in_slurm(
-    said: str, ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+    said: str, ledger: Ledger, slurm: SlurmDouble
 ) -> None:
     slurm.mark("lose", said)
-    facts = asked_anew(ledger, pipeline)
+    facts = asked_anew(ledger)
     with pytest.raises(programs.Silent):
-        serve(ledger, pipeline, facts)
+        serve(ledger, facts)
     # Whoever comes next does not know, and submits nothing.
     with pytest.raises(UnderWay):
         settle(ledger, facts)
-    assert settle(ledger, asked_anew(ledger, pipeline)) == 1
+    assert settle(ledger, asked_anew(ledger)) == 1
     assert ends(ledger) == ["job 100"]
-    assert needs(ledger, pipeline, ledger.facts()) == []
+    assert needs(ledger, ledger.facts()) == []
 
 
 def test_a_submission_that_never_came_to_slurm_is_given_up_and_made_anew(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+    ledger: Ledger, slurm: SlurmDouble
 ) -> None:
     # Its submitter died before sbatch.
-    assert ledger.begin(Submission(number=1, elements=1), "")
+    assert ledger.begin(1, "")
     with pytest.raises(UnderWay):
-        settle(ledger, asked_anew(ledger, pipeline))
-    age(ledger, GIVEN_UP + 1, "1.json")
-    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+        settle(ledger, asked_anew(ledger))
+    age(ledger, GIVEN_UP + 1, "1.sh")
+    assert serve(ledger, asked_anew(ledger)) == ONE
     assert ends(ledger) == [VOID, "job 100"]
 
 
-def test_old_news_gives_no_submission_up(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
-) -> None:
-    before = asked_anew(ledger, pipeline)
-    assert ledger.begin(Submission(number=1), "")
-    age(ledger, GIVEN_UP + 10, "1.json")
+def test_old_news_gives_no_submission_up(ledger: Ledger, slurm: SlurmDouble) -> None:
+    before = asked_anew(ledger)
+    assert ledger.begin(1, "")
+    age(ledger, GIVEN_UP + 10, "1.sh")
     age(ledger, GIVEN_UP + 11, f"asked-{before.question}")
     with pytest.raises(UnderWay):
         settle(ledger, before)
     # Nor does an answer to a question before the last one.
-    asked_anew(ledger, pipeline)
+    asked_anew(ledger)
     with pytest.raises(UnderWay):
         settle(ledger, before)
 
 
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
 def test_a_clock_that_is_set_keeps_nobody_from_submitting(
-    step: float, ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+    step: float, ledger: Ledger, slurm: SlurmDouble
 ) -> None:
-    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+    assert serve(ledger, asked_anew(ledger)) == ONE
     # All that was made before the file server's clock was set.
     age(ledger, step, *(name for name in ledger.directory.names() if name[0] != "."))
     slurm.say([])
-    assert ask(ledger, pipeline)
-    assert serve(ledger, pipeline, ledger.facts()) == ["submitted 1 element for nodes: job 100"]
+    assert ledger.ask()
+    assert serve(ledger, ledger.facts()) == ["submitted 1 element for nodes: job 100"]
 
 
 def test_who_has_asked_before_anothers_submission_ended_submits_nothing(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+    ledger: Ledger, slurm: SlurmDouble
 ) -> None:
-    ours = asked_anew(ledger, pipeline)
-    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+    ours = asked_anew(ledger)
+    assert serve(ledger, asked_anew(ledger)) == ONE
     with pytest.raises(UnderWay):
-        serve(ledger, pipeline, ours)
-    assert settle(ledger, asked_anew(ledger, pipeline)) == 1
+        serve(ledger, ours)
+    assert settle(ledger, asked_anew(ledger)) == 1
     assert len(slurm.jobs) == 1
 
 
 def test_who_submits_too_late_takes_it_back(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = asked_anew(ledger, pipeline)
+    facts = asked_anew(ledger)
     real = programs.submit
 
     def late(script: str) -> str:
@@ -296,27 +288,25 @@ def test_who_submits_too_late_takes_it_back(
 
     monkeypatch.setattr(programs, "submit", late)
     with pytest.raises(UnderWay):
-        serve(ledger, pipeline, facts)
+        serve(ledger, facts)
     assert slurm.lines("cancelled") == ["100"]
     assert ends(ledger) == [VOID]
 
 
 def test_the_first_word_on_a_submission_stands(ledger: Ledger) -> None:
-    ledger.begin(Submission(number=1), "")
+    ledger.begin(1, "")
     assert ledger.end(1, "job 7")
     assert ledger.end(1, VOID)
     assert ends(ledger) == ["job 7"]
 
 
-def test_what_slurm_refuses_was_not_submitted(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
-) -> None:
+def test_what_slurm_refuses_was_not_submitted(ledger: Ledger, slurm: SlurmDouble) -> None:
     slurm.mark("refuse", "sbatch: error: invalid partition specified: foo")
-    facts = asked_anew(ledger, pipeline)
+    facts = asked_anew(ledger)
     with pytest.raises(programs.Refused, match="sbatch: invalid partition specified: foo"):
-        serve(ledger, pipeline, facts)
+        serve(ledger, facts)
     slurm.unmark("refuse")
-    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+    assert serve(ledger, asked_anew(ledger)) == ONE
     assert ends(ledger)[1] == "job 100"
 
 
@@ -324,7 +314,7 @@ def test_a_group_that_slurm_refuses_keeps_no_other_from_being_submitted(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ocr = '[[stage]]\nname = "ocr"\ncall = "a:b"\nslurm.per = "driver"\n'
-    two, real = parse(TEXT + ocr, "p.toml", pipeline.file)[0], programs.submit
+    ledger.pipeline, real = parse(TEXT + ocr, "p.toml", pipeline.file)[0], programs.submit
 
     def refuse_first(script: str) -> str:
         if "--job-name=p\n" in script:
@@ -333,18 +323,16 @@ def test_a_group_that_slurm_refuses_keeps_no_other_from_being_submitted(
 
     monkeypatch.setattr(programs, "submit", refuse_first)
     with pytest.raises(programs.Refused, match="invalid partition"):
-        serve(ledger, two, asked_anew(ledger, two))
+        serve(ledger, asked_anew(ledger))
     assert [job["name"] for job in slurm.jobs] == ["p-ocr"]
     assert ends(ledger)[1:] == ["job 100"]
 
 
-def test_a_stop_amid_a_submission_has_nothing_submitted(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
-) -> None:
-    facts = asked_anew(ledger, pipeline)
+def test_a_stop_amid_a_submission_has_nothing_submitted(ledger: Ledger, slurm: SlurmDouble) -> None:
+    facts = asked_anew(ledger)
     ledger.stop(stopped=True)
     with pytest.raises(UnderWay, match="watchdogd slurm stop"):
-        serve(ledger, pipeline, facts)
+        serve(ledger, facts)
     assert (slurm.jobs, len(ends(ledger))) == ([], 1)
     assert ends(ledger)[0].startswith(VOID)
 
@@ -358,7 +346,7 @@ def test_what_a_full_disk_cut_off_leaves_nothing_in_the_ledger(
 
     monkeypatch.setattr(Directory, "write_new", cut_off)
     with pytest.raises(OSError, match="No space"):
-        ledger.begin(Submission(number=1), "")
+        ledger.begin(1, "")
     with pytest.raises(OSError, match="No space"):
         ledger.now()
     assert not [*ledger.directory.names()]
@@ -367,27 +355,27 @@ def test_what_a_full_disk_cut_off_leaves_nothing_in_the_ledger(
 def test_a_root_that_is_moved_away_amid_a_submission_has_nothing_submitted(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
 ) -> None:
-    facts = asked_anew(ledger, pipeline)
+    facts = asked_anew(ledger)
     os.rename(pipeline.root, f"{pipeline.root}-away")
     with pytest.raises(NotFound, match="watchdogd slurm start makes it"):
-        serve(ledger, pipeline, facts)
+        serve(ledger, facts)
     assert (slurm.jobs, ledger.latest()) == ([], 0)
     assert not os.path.exists(pipeline.root)
 
 
 def test_programs_that_cannot_be_run_are_named(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, slurm: SlurmDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = asked_anew(ledger, pipeline)
+    facts = asked_anew(ledger)
     (slurm.directory / "sbatch").chmod(0o644)
     with monkeypatch.context() as patched:
         # Else it would be looked for elsewhere.
         patched.setenv("PATH", str(slurm.directory))
         with pytest.raises(Unreachable, match="sbatch cannot be run: Permission denied; "):
-            serve(ledger, pipeline, facts)
+            serve(ledger, facts)
     # Nobody has to wait for what was never asked for.
     (slurm.directory / "sbatch").chmod(0o755)
-    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
+    assert serve(ledger, asked_anew(ledger)) == ONE
 
 
 @pytest.mark.parametrize(
@@ -398,13 +386,12 @@ def test_elements_that_end_at_once_are_followed_by_others_later(
     seconds: float,
     is_so: bool,
     ledger: Ledger,
-    pipeline: Pipeline,
     slurm: SlurmDouble,
 ) -> None:
-    serve(ledger, pipeline, asked_anew(ledger, pipeline))
+    serve(ledger, asked_anew(ledger))
     slurm.say(slurm.jobs[:jobs])
     age(ledger, seconds, "1.end")
-    assert ended_at_once(ledger, asked_anew(ledger, pipeline)) is is_so
+    assert ended_at_once(ledger, asked_anew(ledger)) is is_so
 
 
 # What is asked
@@ -440,24 +427,22 @@ def test_elements_that_run_are_first_to_ask_since_they_decide_by_the_answer(
     slurm: SlurmDouble,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    serve(ledger, pipeline, asked_anew(ledger, pipeline))
+    serve(ledger, asked_anew(ledger))
     slurm.say([slurm.jobs[0] | {"job_state": state}])
-    latest = asked_anew(ledger, pipeline).question
+    latest = asked_anew(ledger).question
     asked_at = ledger.made_at(f"asked-{latest}")
     monkeypatch.setattr(Ledger, "now", lambda _: asked_at + seconds)
     assert (seen(pipeline).question > latest) is is_asked
 
 
-def test_while_a_question_is_asked_another_stands(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
-) -> None:
+def test_while_a_question_is_asked_another_stands(ledger: Ledger, slurm: SlurmDouble) -> None:
     def standing() -> set[str]:
         return {name for name in ledger.directory.names() if name.startswith("asked-")}
 
-    asked_anew(ledger, pipeline)
+    asked_anew(ledger)
     for _ in range(3):
         before = standing()
-        asked_anew(ledger, pipeline)
+        asked_anew(ledger)
         # Else a listing at that moment may show none, and the first would be asked once more.
         assert before & standing()
     assert len(standing()) == 2
@@ -471,8 +456,8 @@ def test_a_log_that_is_being_written_stays_whatever_its_element_is_called(
             logs.write_new(name, b"")
         # The second by a number of its own, and the third in its second life.
         there = [
-            Element(name="12345678_23", job="12345678_23", host="12345700", state="running"),
-            Element(name="11_1", job="11_1", host="11_1r1", state="running"),
+            Element(job="12345678_23", host="12345700", state="running"),
+            Element(job="11_1", host="11_1r1", state="running"),
         ]
         tidy(
             pipeline.root,
@@ -485,21 +470,21 @@ def test_a_log_that_is_being_written_stays_whatever_its_element_is_called(
 def test_elements_of_a_pipeline_that_was_renamed_are_asked_for_as_they_are_called(
     ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
 ) -> None:
-    assert serve(ledger, pipeline, asked_anew(ledger, pipeline)) == ONE
-    renamed = replace(pipeline, name="serif")
+    assert serve(ledger, asked_anew(ledger)) == ONE
+    ledger.pipeline = replace(pipeline, name="serif")
     for _ in range(2):
-        assert needs(ledger, renamed, asked_anew(ledger, renamed)) == []
+        assert needs(ledger, asked_anew(ledger)) == []
     assert slurm.lines("asked") == ["--json --name=p", *["--json --name=p,serif"] * 2]
 
 
 def test_while_slurm_does_not_answer_it_is_told_what_it_said_last_and_how_long_ago(
-    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+    ledger: Ledger, slurm: SlurmDouble
 ) -> None:
-    submit_missing(pipeline, ledger, Facts(), {}, print, {"": 3})
-    facts = asked_anew(ledger, pipeline)
+    list(submit_missing(ledger, Facts(), {}, {"": 3}))
+    facts = asked_anew(ledger)
     assert waiting_words(facts, facts.at) == "waits for Slurm: 3 elements pending (Priority)"
     slurm.mark("silent")
-    facts = asked_anew(ledger, pipeline)
+    facts = asked_anew(ledger)
     assert waiting_words(facts, facts.at + 90) == (
         "waits for Slurm: 3 elements pending (Priority) (said 1 min 30 s ago; since then: squeue: "
         "slurm_load_jobs error: Unable to contact slurm controller)"
@@ -507,27 +492,27 @@ def test_while_slurm_does_not_answer_it_is_told_what_it_said_last_and_how_long_a
     # Nobody submits for want of an answer: it is what was said before.
     assert facts.elements[0].count == 3
     slurm.unmark("silent")
-    assert age_words(asked_anew(ledger, pipeline), time.time()) == ""
+    assert age_words(asked_anew(ledger), time.time()) == ""
 
 
 def test_where_there_is_no_slurm_that_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unreachable, match="squeue is not installed; there is no Slurm"):
+    with pytest.raises(
+        Unreachable, match=r"squeue cannot be run: No such file.*; there is no Slurm"
+    ):
         programs.call(("squeue", "--json"))
 
 
 # What is asked for
 
 
-def test_a_number_that_somebody_asked_for_holds_in_place_of_the_files(
-    ledger: Ledger, pipeline: Pipeline
-) -> None:
+def test_a_number_that_somebody_asked_for_holds_in_place_of_the_files(ledger: Ledger) -> None:
     ledger.scale("", 4)
-    assert needs(ledger, pipeline, Facts()) == [4]
+    assert needs(ledger, Facts()) == [4]
     ledger.scale("", None)
-    assert needs(ledger, pipeline, Facts()) == [1]
+    assert needs(ledger, Facts()) == [1]
 
 
 def test_documents_of_a_stage_that_is_paused_call_for_nobody(pipeline: Pipeline) -> None:
@@ -535,9 +520,9 @@ def test_documents_of_a_stage_that_is_paused_call_for_nobody(pipeline: Pipeline)
     one = parse(text, "p.toml", pipeline.file)[0]
     with (
         Queue.open(one.path("input"), create=True) as queue,
-        Ledger.open(one.root, create=True) as ledger,
+        Ledger.open(one, create=True) as ledger,
     ):
         queue.submit("d", b"x")
-        assert needs(ledger, one, Facts()) == [1]
+        assert needs(ledger, Facts()) == [1]
         queue.set_control("PAUSE", wanted=True)
-        assert needs(ledger, one, Facts()) == []
+        assert needs(ledger, Facts()) == []
