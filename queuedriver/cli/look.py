@@ -103,10 +103,10 @@ def warn_of_gaps(readings: Sequence[Reading]) -> None:
 def _of_folder(folder: str, path: str) -> str:
     """Return what a file of a folder waits for; "" where no intake takes from it."""
     # Late: few ask for that.
-    from queuedriver.intake import explaining
+    from queuedriver.intake import examining
 
     with explained(folder), Directory.open(folder) as opened:
-        return explaining.why(opened, path)
+        return examining.why(opened, path)
 
 
 @contextmanager

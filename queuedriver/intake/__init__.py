@@ -4,12 +4,10 @@ watcher      looks, waits, takes: read this first
 intake       one intake from its start to its end
 options      what it may be told
 rules        when a file is taken, and why it is not yet: pure
-folder       which files there are
-leases       whether anybody has a file open for writing
-examining    one look at one file, by the rules
+folder       which files there are, and whether anybody writes one
+examining    one look at one file, by the rules; and why it waits, for whoever asks
 contents     whether a file is whole, and whether it entered before
 handover     from a folder that may be written: each step is one rename
 ledger       from a folder that stays as it is
-explaining   why a file waits, for whoever asks
 home         the intakes of a folder, and who of them lives
 """

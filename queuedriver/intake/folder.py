@@ -1,16 +1,26 @@
-"""The folder: which files are there.
+"""The folder: which files are there, and whether anybody writes one.
 
 A directory whose own time has not moved has the names that it had, so 100,000 files cost nothing
 while none comes or goes. Files are opened one by one, by whoever has a reason to look at them.
+
+Whether anybody has a file open for writing, the kernel is asked by a lease on it (fcntl(2)). One
+for reading is refused with EAGAIN while somebody has. Only whoever owns the file may ask, and few
+network file systems answer; some answer always alike. So a file system is tried first, with a file
+of ours.
 """
 
+import errno
+import fcntl
 import os
-from contextlib import AbstractContextManager, nullcontext
+import signal
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 import msgspec
 
-from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.filesystem import Directory, open_fd
+from queuedriver.errors import is_trouble
+from queuedriver.intake.rules import Writers
 
 # For so many seconds a directory may change again without its time showing it.
 _BLUR = 2.0
@@ -114,3 +124,34 @@ class Folder:
     def opened(self, at: str) -> AbstractContextManager[Directory]:
         """Open a directory of the folder; no symlink is followed there."""
         return self.directory.subdirectory(at) if at else nullcontext(self.directory)
+
+
+def writers(fd: int) -> Writers:
+    """Return whether anybody has an open file open for writing, as far as that can be known."""
+    try:
+        # Whoever opens it meanwhile breaks the lease; what the kernel then sends us would end us.
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return "some" if error.errno == errno.EAGAIN else "unknown"
+    with suppress(OSError):
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return "none"
+
+
+def leases_answer(directory: Directory) -> bool:
+    """Return whether leases tell of writers in a directory, by a file that is made for that. What
+    speaks of the file system is raised: nobody knows then, and would go by less for long."""
+    name = f".probe-{os.getpid()}-{os.urandom(4).hex()}"
+    try:
+        with open_fd(directory.open_new(name)), open_fd(directory.open_read(name)) as fd:
+            busy = writers(fd)
+        with open_fd(directory.open_read(name)) as fd:
+            return (busy, writers(fd)) == ("some", "none")
+    except OSError as error:
+        if is_trouble(error):
+            raise
+        return False
+    finally:
+        with suppress(OSError):
+            directory.remove(name)

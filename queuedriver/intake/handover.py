@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver.claims.handoff import make_visible, move_aside
+from queuedriver.claims.handoff import ORPHANS_INSIDE, make_visible, move_aside
 from queuedriver.disk.filesystem import Directory, copy_all, move, open_fd
 from queuedriver.disk.journal import Journal
 from queuedriver.errors import is_trouble
@@ -66,22 +66,8 @@ class Claim(NamedTuple):
         return names.writing_name(self.stem, self.token)
 
 
-class Place(NamedTuple):
-    """Where a file is."""
-
-    directory: Directory
-    name: str
-
-
-@contextmanager
-def by_itself() -> Iterator[None]:
-    """Let what may not be done to one file, or has been done by another, keep nobody from the
-    others; what speaks of the file system is raised."""
-    try:
-        yield
-    except OSError as error:
-        if is_trouble(error):
-            raise
+# Where a file is: its directory, and its name there.
+Place = tuple[Directory, str]
 
 
 def archive_of(folder: Directory, form: str) -> Directory:
@@ -131,7 +117,7 @@ class Handover(msgspec.Struct, eq=False):
         at, name = os.path.split(claim.path)
         where: AbstractContextManager[Directory] = nullcontext(self.claims)
         with where if claim.moved else self.folder.opened(at) as directory:
-            yield Place(directory, claim.working if claim.moved else name)
+            yield directory, claim.working if claim.moved else name
 
     def origin(self, claim: Claim) -> str:
         """Return where a file was dropped."""
@@ -143,24 +129,22 @@ class Handover(msgspec.Struct, eq=False):
         with self.place(drop) as place:
             claim = self._claim(drop, place)
             if claim is not None:
-                self._remove_marker(place)
+                self._remove_marker(*place)
         return claim
 
     def _claim(self, drop: Claim, place: Place) -> Claim | None:
-        claim = drop._replace(moved=True)
+        claim, (directory, name) = drop._replace(moved=True), place
         try:
-            os.rename(
-                place.name, claim.working, src_dir_fd=place.directory.fd, dst_dir_fd=self.claims.fd
-            )
+            os.rename(name, claim.working, src_dir_fd=directory.fd, dst_dir_fd=self.claims.fd)
         except FileNotFoundError:
             # Another intake was faster, or the reply to a rename that happened was lost.
             return claim if self.claims.present(claim.working) else None
         return claim
 
-    def _remove_marker(self, place: Place) -> None:
+    def _remove_marker(self, directory: Directory, name: str) -> None:
         form, then = self.options.done, self.options.done_then
         if form is not None and "{" in form and then == "remove":
-            place.directory.remove(fill(form, place.name))
+            directory.remove(fill(form, name))
 
     # Enter
 
@@ -240,8 +224,11 @@ class Handover(msgspec.Struct, eq=False):
     def _copy(self, source: int, name: str) -> None:
         """Write a copy of an open file, safely if that is wanted. A crash leaves a part of it,
         under a name that nobody has committed."""
-        # Of our own last try, whose end we were not told.
+        # Of our own last try. It may have been moved aside by who did not see the claim; and there
+        # nobody is to find it in place of this one.
         self.copies.remove(name)
+        with suppress(FileNotFoundError), self.queue.subdirectory(ORPHANS_INSIDE) as orphans:
+            orphans.remove(name)
         with open_fd(self.copies.open_new(name)) as target:
             copy_all(source, target)
             if self.options.durable:
@@ -282,7 +269,7 @@ class Handover(msgspec.Struct, eq=False):
             refused_of(self.folder.directory, self.options.refused) as refused,
         ):
             name = _kept(claim, refused)
-            final = move(place.directory, place.name, refused, name, claim.token)
+            final = move(*place, refused, name, claim.token)
             if final is None:
                 return
             origin = self.origin(claim)
@@ -291,7 +278,7 @@ class Handover(msgspec.Struct, eq=False):
             refused.write_aside(f"{final}{names.REPORT}", report)
             self.note("refused", claim.docid, f"{origin}: {why}")
             if not claim.moved:
-                self._remove_marker(place)
+                self._remove_marker(*place)
 
     def note(self, event: str, docid: str, message: str, final: str | None = None) -> None:
         """Note what has happened to a document, and under which docid it goes on."""
@@ -316,16 +303,21 @@ class Handover(msgspec.Struct, eq=False):
                 continue
             if (blocked and item.state == names.WORKING) or not self.home.is_gone(item.token, held):
                 continue
-            with by_itself():
+            try:
                 claim = self._recover(name, item)
-                if claim is not None:
-                    yield claim
+            except OSError as error:
+                # What may not be done to one, or somebody else has done, keeps nobody from others.
+                if is_trouble(error):
+                    raise
+                continue
+            if claim is not None:
+                yield claim
         self.home.forget_the_gone(claimed.union(item.token for _, item in copies))
 
     def _recover(self, name: str, item: names.Item) -> Claim | None:
         """Take a claim over; finish one that was committed; move a copy of none aside."""
         if item.state == names.WORKING:
-            return self._claim(self.drop(item.docid, item.docid, None), Place(self.claims, name))
+            return self._claim(self.drop(item.docid, item.docid, None), (self.claims, name))
         claim = Claim(item.docid, item.token, item.docid, item.docid, moved=True)
         if item.state == names.WRITTEN:
             final = self._publish(claim)

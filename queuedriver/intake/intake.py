@@ -7,7 +7,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from operator import attrgetter
 from types import FrameType
 
 import msgspec
@@ -31,10 +30,9 @@ from queuedriver.format.records import Counters
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication
 from queuedriver.format.units import format_count, format_size
 from queuedriver.intake.contents import CONTENTS, Contents
-from queuedriver.intake.folder import Folder
+from queuedriver.intake.folder import Folder, leases_answer
 from queuedriver.intake.handover import Handover, archive_of, refused_of
 from queuedriver.intake.home import INSIDE, Home, note_told, opened
-from queuedriver.intake.leases import answer
 from queuedriver.intake.ledger import LEDGER, Ledger
 from queuedriver.intake.options import REFUSED, IntakeOptions, Told
 from queuedriver.intake.watcher import LONGEST_POLL, STAYS, Watcher
@@ -52,9 +50,6 @@ _GATHER = 0.05
 _SHOW_EVERY = 0.5
 # So many hints are kept: what is beyond them is seen when names are listed.
 _MOST_HINTS = 10_000
-
-
-_state_of = attrgetter("waits.state")
 
 
 class Intake(msgspec.Struct, eq=False):
@@ -196,7 +191,7 @@ class Intake(msgspec.Struct, eq=False):
             local = not is_network(filesystem_type(folder.path))
             is_tried = home.directory.status().st_dev == folder.status().st_dev
             with explained(home.directory.path, "a folder"):
-                leases = is_tried and answer(home.directory)
+                leases = is_tried and leases_answer(home.directory)
                 told = Told(queue=queue.path, options=options, leases=leases, local=local)
                 note_told(folder, home.directory, told)
             yield put_together(folder, queue, home, told, at_end)
@@ -227,7 +222,7 @@ def waiting(watcher: Watcher) -> tuple[Counter[str], str]:
     """Count the files that are not taken, by FILES; return besides what they wait for, in a
     sentence. Of 100,000 that takes some milliseconds."""
     every = itertools.chain(watcher.claims.values(), watcher.files.values())
-    counts = Counter(map(_state_of, every))
+    counts = Counter(one.waits.state for one in every)
     del counts[STAYS.state]
     parts = [watcher.blocked] if watcher.blocked else []
     if total := counts.total():

@@ -29,8 +29,8 @@ from queuedriver.disk.filesystem import open_fd
 from queuedriver.errors import NotRegular
 from queuedriver.format import names
 from queuedriver.format.records import encode, read_record
+from queuedriver.intake.folder import writers
 from queuedriver.intake.handover import Claim, Handover
-from queuedriver.intake.leases import writers
 from queuedriver.intake.rules import Facts, facts_of
 
 LEDGER = "ledger"

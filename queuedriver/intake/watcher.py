@@ -1,6 +1,6 @@
 """An intake looks at a folder, waits until files have settled, and takes them. Read this first.
 
-    folder.py      which names came and went
+    folder.py      which names came and went, and who writes
     examining.py   one look at one file; what it says against the file: rules.py and contents.py
     handover.py    claim, copy, commit, publish, finish; and what is found of those who are gone
     ledger.py      from a folder that is to stay as it is: whoever is noted first has taken it

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from queuedriver.format import names
-from queuedriver.intake import examining, intake, leases, ledger
+from queuedriver.intake import examining, folder, intake, ledger
 from queuedriver.intake.handover import Handover
 from queuedriver.intake.intake import Intake
 from queuedriver.intake.options import IntakeOptions
@@ -98,7 +98,7 @@ class IntakeRun:
     def __call__(self) -> None:
         """Play it to the end; a Violation says what was broken."""
         with installed(self.world), ExitStack() as changed:
-            for module in (leases, examining, ledger):
+            for module in (folder, examining, ledger):
                 changed.enter_context(seam(module, "writers", self._writers))
             # Of this host, for people.
             changed.enter_context(seam(intake, "note_told", lambda *_: None))

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from queuedriver.claims.handoff import move_aside
-from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.filesystem import Directory, open_fd
 from queuedriver.errors import ConfigError
+from queuedriver.format import names
 from queuedriver.intake.handover import Claim, Handover
+from queuedriver.intake.rules import facts_of
 from queuedriver.intake.watcher import Candidate, Watcher
 from tests.intakes import SETTLE, Site, claimed
 
@@ -176,6 +178,28 @@ def test_a_commit_whose_copy_was_moved_aside_is_published_all_the_same(site: Sit
         move_aside(queue, copies, claim.copy)
     site.dies("one")
     site.turn(site.intake("two", "0002"), times=2)
+    assert site.entered == {"a": b"whole"}
+
+
+@pytest.mark.parametrize("after", ["move", "leave"])
+def test_a_first_try_that_was_moved_aside_is_published_by_nobody(site: Site, after: str) -> None:
+    site.drop("a")
+    taker, other = site.intake(after=after).taker, site.intake("two", "0002", after=after).taker
+    facts = facts_of((site.folder / "a").stat())
+    claim = taker.claim(taker.drop("a", "a", facts))
+    assert claim is not None
+    # The disk was full; and somebody who could not see the claim has moved aside what there was.
+    orphans = site.queue / ".queuedriver/orphans"
+    orphans.mkdir()
+    (orphans / claim.copy).write_bytes(b"ha")
+    with taker.place(claim) as (directory, name), open_fd(directory.open_read(name)) as source:
+        taker._copy(source, claim.copy)
+        assert taker._commit(claim, source)
+    taker._publish(claim)
+    # Whoever has seen the claim, or its copy, just before, and takes its intake for dead.
+    item = names.parse(claim.copy if after == "leave" else claim.written)
+    assert item is not None
+    other._recover(claim.copy if after == "leave" else claim.written, item)
     assert site.entered == {"a": b"whole"}
 
 

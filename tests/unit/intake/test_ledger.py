@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.intake.explaining import why
+from queuedriver.intake.examining import why
 from queuedriver.intake.handover import Claim
 from queuedriver.intake.home import note_told
 from queuedriver.intake.ledger import _FORGET_EVERY, Ledger
