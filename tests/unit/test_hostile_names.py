@@ -153,7 +153,7 @@ def test_every_command_of_queuedriver_shows_names_safely(tmp_path: Path, shell: 
     for name in NASTY:
         (drops / name).write_bytes(b"dropped")
         call("intake", tmp_path / f"no folder {name}", queue)
-        call("intake", drops, queue, "--complete", name, "--drain")
+        call("intake", drops, queue, "--complete", name, "--settle", "50ms", "--drain")
         call("why", drops, name)
         call("put", "--no-durable", queue, tmp_path / f"not there {name}")
         call("put", "--no-durable", queue, "--docid", name, queue / f"foreign {name}")
