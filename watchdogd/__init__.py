@@ -1,7 +1,7 @@
 """Keeps drivers alive and chains stages into pipelines.
 
 supervisor       the loop; read this first
-stages           which stages there are, how many drivers each gets, how they end
+stages           which there are, how many drivers each gets, how they end; when a drain is over
 sizes            how many drivers each stage is to have, within what the host has
 balance          the split of a host's drivers among the stages
 throughput       documents per second, and how long one may take
@@ -23,9 +23,7 @@ stage_words      a stage in a word, for the watchdog and for `status`
 usage            what drivers take with all that they have started
 pipeline_reader  the pipeline's file, read again
 control          the files by which a pipeline is steered
-requests         what these ask of a watchdog, each once
-signals          what signals ask of it
-drain            when a drain is over
+requests         what these, and signals, ask of a watchdog
 events           what happens: its log, and the commands that tell of it
 own_directory    where it keeps what is its own, made again when that is removed
 report           what a watchdog says of itself, its stages and its drivers

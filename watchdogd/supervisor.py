@@ -1,12 +1,12 @@
 """The watchdog: one loop that keeps the drivers of a pipeline alive on this host. Read this first.
 
-    stages.py         all stages: which there are, how many drivers each has
+    stages.py         all stages: which there are, how many drivers each has; when a drain is over
     sizes.py          how many, by what is known now; balance.py: where the work is; both pure
     stage_drivers.py  the drivers of one stage: started with what, replaced when
     slot.py           one driver's place: what there is to see of it, what is done to it
     policy.py         when a driver is started, asked to leave, ended; pure
     helper.py         the process that does all input and output where the queues are
-    requests.py       what files ask of a watchdog; drain.py: when a drain is over
+    requests.py       what signals and files ask of a watchdog
     children.py       every process that is started, and how each has ended
 
 The loop sleeps in one poll over the socket of the helper and the pipe of the signals, of which one
@@ -31,7 +31,6 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from queuedriver.claims.liveness import identify
-from watchdogd.drain import Drain
 from watchdogd.events import Events
 from watchdogd.helper import Helper
 from watchdogd.helper_messages import Errands, Read, Request
@@ -40,10 +39,9 @@ from watchdogd.own_directory import OwnDirectory
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
 from watchdogd.report_file import last_report, note_file, save
-from watchdogd.requests import Reload, Requests
-from watchdogd.signals import Signals
+from watchdogd.requests import Reload, Requests, Signals
 from watchdogd.stage_drivers import Context
-from watchdogd.stages import LAST_LOOK, Stages, leaving_takes
+from watchdogd.stages import LAST_LOOK, Drain, Stages, leaving_takes
 from watchdogd.systemd import Notifier
 
 # A look at everything at least so often, whatever is said to be due; all times in seconds.

@@ -36,12 +36,16 @@ from queuedriver.driving.driver import Driver
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
 from queuedriver.errors import BUG, Disagreement, exit_code_of
+from queuedriver.format.records import Counters
+from queuedriver.options import Options
 from queuedriver.processors.base import Processor, make
 from watchdogd.driver_orders import Order, decode
 from watchdogd.linux import outlive_parent, set_name
 from watchdogd.logs import Rotator
+from watchdogd.pipeline.model import Stage
 
 if TYPE_CHECKING:
+    from queuedriver.doors.broker import Broker
     from queuedriver.intake.intake import Intake
 
 # How soon a log that has grown too large is rotated.
@@ -86,10 +90,7 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
     interpreter.enter(order.directory)
     stage, options = order.stage, order.options
     if stage.kind == "broker":
-        # Most stages have none, and load nothing of a network.
-        from watchdogd.programs.broker import deal
-
-        return deal(order, board, _say)
+        return _deal(order, board)
     if stage.intake is not None:
         from queuedriver.intake.intake import Intake
 
@@ -104,16 +105,49 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
             stage.kind, stage.work, said=stage.kind, start_timeout=stage.startup_timeout
         )
     if stage.worker:
-        from watchdogd.programs.worker import work
-
-        return work(stage, options, board, processor, _say)
+        return _work(stage, options, board, processor)
     inputs, outputs = stage.inputs, stage.outputs
     driver = Driver(inputs, processor, outputs, id=order.id, options=options, board=board)
     driver.supervisor = order.parent
     return _run(driver)
 
 
-def _run(one: "Driver | Intake") -> Left:
+# Most stages have neither of these two, and load nothing of a network.
+
+
+def _deal(order: Order, board: Board) -> Left:
+    """Deal the documents of a stage to workers elsewhere; return how it left."""
+    from queuedriver.doors.broker import Broker
+    from queuedriver.doors.settings import settings_of
+
+    stage, options = order.stage, order.options
+    settings = settings_of(str(stage.work)).BrokerSettings(
+        input=stage.inputs[0],
+        outputs=stage.outputs,
+        listen=stage.listen,
+        id=order.id,
+        # A worker may have a document for so long; what the broker does with it takes no time.
+        options=msgspec.structs.replace(options, timeout=None),
+        job_timeout=options.timeout,
+    )
+    left = _run(Broker(settings.check(), _say, board=board))
+    board.left(left.word, left.why, left.exit_code)
+    return left
+
+
+def _work(stage: Stage, options: Options, board: Board, processor: Processor) -> Left:
+    """Process what the broker of a stage deals, which has no queues itself; return how it left."""
+    from queuedriver.doors import worker
+    from queuedriver.doors.settings import settings_of
+
+    settings = settings_of(stage.worker).WorkerSettings(broker=stage.connect, options=options)
+    leave = worker.work(settings.check(), processor, _say, board)
+    word = "later" if leave.exit_code else "quit"
+    board.left(word, leave.why, leave.exit_code)
+    return Left(word, leave.why, leave.exit_code, Counters())
+
+
+def _run(one: "Driver | Intake | Broker") -> Left:
     try:
         return one.run(last=True)
     finally:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.drivers import PATIENCE
-from watchdogd.signals import Signals
+from watchdogd.requests import Signals
 
 
 @pytest.fixture
