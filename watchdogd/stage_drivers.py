@@ -25,11 +25,11 @@ from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
 from watchdogd.driver_orders import Order, StageOrders, encode, keep, read, with_own
 from watchdogd.events import Kind, Say
+from watchdogd.helper import QueueView, StageInputs
 from watchdogd.launch import code_of
 from watchdogd.logs import open_log
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import CRASH_LOOPED, HUNG, is_degraded, leaves_within
-from watchdogd.queue_view import QueueView, StageInputs
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import NO_USAGE, Slot
 from watchdogd.stage_words import StageFacts

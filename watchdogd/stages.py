@@ -11,9 +11,9 @@ from watchdogd.balance import complete, move, moved
 from watchdogd.children import END_TAKES, climb_takes
 from watchdogd.driver_ids import slots_with_boards
 from watchdogd.events import Kind
+from watchdogd.helper import StageInputs
 from watchdogd.host import physical_memory, processors
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.queue_view import StageInputs
 from watchdogd.report import StageReport
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot

@@ -16,7 +16,7 @@ its sources is noted, and the others go on.
 
 A wish of people is a file below the root (control.py). The helper reads it with its next look
 (programs/io_helper.py, helper_messages.Controls), its watchdog takes that in (helper.py), and from
-then on it is a fact in the view (queue_view.py) that whoever decides asks. A number of drivers:
+then on it is a fact in the view (helper.QueueView) that whoever decides asks. A number of drivers:
 Stages.loads hands it to sizes.py, and StageDrivers.resize says which slots are wanted; Slot.follow
 does the rest. A restart or a reload is served once (requests.py, `_serve` here): it changes what
 drivers are told (driver_orders.py), and StageDrivers replaces those that were told something else.
@@ -31,11 +31,11 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from queuedriver.claims.liveness import identify
+from watchdogd.driver_ids import OwnDirectory
 from watchdogd.events import Events
 from watchdogd.helper import Helper
 from watchdogd.helper_messages import Errands, Read, Request
 from watchdogd.linux import become_subreaper
-from watchdogd.own_directory import OwnDirectory
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
 from watchdogd.report_file import last_report, note_file, save

@@ -11,7 +11,7 @@ from queuedriver.processors import answers
 from tests.fuzz.promise import Target, check, check_error, check_shown
 from tests.item_names import format_name
 from watchdogd import control, helper_messages
-from watchdogd.pipeline.drawing import draw
+from watchdogd.cli.check import draw
 from watchdogd.pipeline.problems import BadPipeline
 from watchdogd.pipeline.read import parse as parse_pipeline
 from watchdogd.report import Alien, decode

@@ -37,7 +37,6 @@ PURE = {
     "queuedriver.format.settings",
     "watchdogd.pipeline.model",
     "watchdogd.pipeline.problems",
-    "watchdogd.pipeline.drawing",
     "watchdogd.balance",
     "watchdogd.operators",
     "watchdogd.operators.forecast",

@@ -1,19 +1,23 @@
 """`check`: whether a pipeline's file, and this host, are fit to run it; and what it looks like."""
 
 import os
+import shlex
 import socket
 import sys
 
 from queuedriver.cli.program import say
 from queuedriver.cli.render import columns_of, escape, escape_name, table, write_json
 from queuedriver.cli.words import flag, option
-from queuedriver.format.units import format_count
+from queuedriver.format.units import format_count, format_size
 from watchdogd.check import Findings, examine
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, checked_host, either
 from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.imports import check_imports
-from watchdogd.pipeline.drawing import COLUMNS, draw, ends
+from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.problems import BadPipeline
+
+# The work, which gives way on a narrow terminal, needs no title.
+COLUMNS = ("STAGE", "INPUT", "OUTPUT", "DRIVERS", "MEMORY", "~")
 
 
 def check(
@@ -71,3 +75,50 @@ def _draw(found: Findings) -> None:
     print(escape_name(ends(found.pipeline)))
     for note in found.notes:
         say(note)
+
+
+def draw(pipeline: Pipeline) -> list[tuple[str, ...]]:
+    """Return the cells of each stage, in the order of the file."""
+    return [
+        (
+            stage.name,
+            ", ".join(stage.inputs),
+            ", ".join(stage.outputs),
+            _drivers(stage),
+            _memory(stage),
+            f"{stage.kind} {_work(stage)}".strip(),
+        )
+        for stage in pipeline.stages
+    ]
+
+
+def ends(pipeline: Pipeline) -> str:
+    """Return what people do with the queues at both ends."""
+    results = []
+    for queue in pipeline.results:
+        names = {stage.publish for stage in pipeline.stages if queue in stage.outputs}
+        results.append(f"{queue} ({', '.join(sorted(names))})")
+    said = f"documents are submitted into {', '.join(pipeline.sources)}"
+    return f"{said}; results are in {', '.join(results)}" if results else said
+
+
+def _drivers(stage: Stage) -> str:
+    least, most = stage.drivers.min, stage.drivers.max
+    return format_count(most, "driver") if stage.drivers.fixed else f"{least} to {most}"
+
+
+def _memory(stage: Stage) -> str:
+    if stage.memory is None:
+        return ""
+    size = format_size(stage.memory)
+    if not stage.preload:
+        return f"{size} each"
+    # Loaded once; what each driver adds is its own.
+    more = stage.memory_per_driver
+    return size if more is None else f"{size} + {format_size(more)} each"
+
+
+def _work(stage: Stage) -> str:
+    if stage.intake is not None:
+        return f"{stage.intake.folder} into {stage.intake.queue}"
+    return stage.work if isinstance(stage.work, str) else shlex.join(stage.work)

@@ -6,5 +6,4 @@ schema      every key: where it may stand, and how its value is read
 intakes     what is said of folders from which documents come
 rules       what does not go together, within a stage and among stages
 problems    one mistake, its line, and all of them in one error
-drawing     the stages as rows of a table
 """

@@ -38,6 +38,7 @@ from watchdogd.helper_messages import (
     understood,
 )
 from watchdogd.helper_process import open_helper_log
+from watchdogd.host import Meter
 from watchdogd.linux import die_with_parent, set_name
 from watchdogd.operators.history import Writer, samples, tidy
 from watchdogd.operators.textfile import EVERY, TextFile
@@ -50,7 +51,6 @@ from watchdogd.queues.root import REMOVED, Root
 from watchdogd.report import Alien
 from watchdogd.report import decode as decode_report
 from watchdogd.report_file import read_saved
-from watchdogd.usage import Meter
 
 _SOCKET, _STDERR = 0, 2
 # Seconds of silence after which it is time to say that we live, while idle.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from watchdogd.pipeline.drawing import draw, ends
+from watchdogd.cli.check import draw, ends
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 

@@ -1,7 +1,7 @@
 """What is known of the queues, whoever looked and whatever was amiss then."""
 
+from watchdogd.helper import QueueView
 from watchdogd.helper_messages import Controls, Look, QueueSeen, Request
-from watchdogd.queue_view import QueueView
 
 WELL = Look(
     queues={"input": QueueSeen(ready=3, discarded=2), "one": QueueSeen()},

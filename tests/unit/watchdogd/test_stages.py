@@ -12,10 +12,10 @@ from queuedriver.driving.live_status import Board, Totals
 from tests.waiting import until
 from watchdogd import driver_ids
 from watchdogd.children import Child, Children, Exit
+from watchdogd.helper import QueueView
 from watchdogd.helper_messages import Controls, Look, QueueSeen
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import HUNG
-from watchdogd.queue_view import QueueView
 from watchdogd.slot import Slot
 from watchdogd.stage_drivers import Context
 from watchdogd.stages import Drain, Stages

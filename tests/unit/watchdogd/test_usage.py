@@ -9,7 +9,7 @@ import pytest
 
 from tests.waiting import until
 from watchdogd.helper_messages import Usage
-from watchdogd.usage import Meter, usage_of
+from watchdogd.host import Meter, usage_of
 
 # Starts a program that takes so many bytes and some time, and waits.
 _DRIVER = '''
