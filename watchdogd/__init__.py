@@ -18,10 +18,8 @@ linux            what a process asks of the kernel for itself
 helper           what does all input and output below the root, on the watchdog's side; and what is
                  known of the queues from one look to the next
 helper_process   how one begins: before all else, for it takes its time to load
-connection       either end of the socket to it
-helper_messages  what the two tell each other
+helper_messages  what the two tell each other, and either end of the socket
 stage_words      a stage in a word, for the watchdog and for `status`
-pipeline_reader  the pipeline's file, read again
 control          the files by which a pipeline is steered
 requests         what these, and signals, ask of a watchdog
 events           what happens: its log, and the commands that tell of it
@@ -31,8 +29,7 @@ systemd          what the service manager is told
 logs             logs of bounded size
 lock             one watchdog for each host and pipeline
 host             what this host has, and what drivers take of it
-check            whether a pipeline can run on this host
-imports          whether what its stages call can be imported
+check            whether a pipeline can run on this host, and what its stages call be imported
 
 cli              the command `watchdogd`
 pipeline         the pipeline's file

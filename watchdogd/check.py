@@ -1,16 +1,24 @@
 """Check whether a pipeline can run on this host: all that its file alone does not tell, at once.
 
 Programs, modules, the file systems of the queues, permissions, memory. Nothing is made and nothing
-is changed. What does not keep the pipeline from running is a note.
+is changed. What does not keep the pipeline from running is a note. Modules are imported only where
+somebody asks for it, each in a process of its own, which is `programs/import_check.py`.
 """
 
 import os
+import signal
 import stat
+import sys
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import msgspec
 
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
+from queuedriver.disk.processes import KILL_WAIT, MARKER, kill_marked, signal_name
 from queuedriver.errors import ConfigError, FileSystemTrouble, NotPermitted, is_trouble
+from queuedriver.format.records import decode
 from watchdogd import driver_ids
 from watchdogd.host import physical_memory, processors
 from watchdogd.pipeline.model import Pipeline, Stage
@@ -19,8 +27,13 @@ from watchdogd.pipeline.read import NO_NUMBERS, Numbers, study
 from watchdogd.pipeline.rules import remarks_on
 from watchdogd.sizes import admit
 
+if TYPE_CHECKING:
+    from watchdogd.programs.import_check import Outcome
+
 # What the kernel reads of a program's first line.
 _FIRST_LINE = 256
+# Seconds for one module. Long for an import that fails, short for somebody who waits.
+IMPORT_LIMIT = 5.0
 
 # Imports what stages call; adds what is wrong, and returns notes.
 Imports = Callable[[Pipeline, Problems], list[str]]
@@ -278,3 +291,95 @@ def _state(pipeline: Pipeline) -> Faults:
     elif not os.access(driver_ids.existing(state), os.W_OK | os.X_OK):
         problem = f"the watchdog cannot keep its logs in {state}: permission denied"
         yield (), Fault(problem, right, NotPermitted.exit_code)
+
+
+# Modules
+
+
+def other_than_in(running: Pipeline) -> Callable[[Stage], bool]:
+    """Choose the stages that load something else than any stage of a running pipeline."""
+    loaded = [(stage.work, stage.preload, stage.env) for stage in running.stages]
+    return lambda stage: (stage.work, stage.preload, stage.env) not in loaded
+
+
+def check_imports(
+    pipeline: Pipeline,
+    problems: Problems,
+    chosen: Callable[[Stage], bool] = lambda _: True,
+    limit: float = IMPORT_LIMIT,
+) -> list[str]:
+    """Import what stages call that get drivers here, a few at a time; return a note for each of
+    which that does not tell in time. What is wrong shows at once, and models load for minutes."""
+    stages = {
+        index: stage
+        for index, stage in enumerate(pipeline.stages)
+        if stage.kind == "call" and stage.drivers.max and chosen(stage)
+    }
+    if not stages:
+        return []
+    # Late: a watchdog that runs never imports anything here.
+    import secrets
+    from concurrent.futures import ThreadPoolExecutor
+
+    marker = f"check-{os.getpid()}-{secrets.token_hex(4)}"
+    notes = []
+    try:
+        with ThreadPoolExecutor(max(processors(), 2)) as threads:
+            outcomes = threads.map(
+                lambda stage: _import(stage, pipeline.directory, marker, limit), stages.values()
+            )
+            for (index, stage), outcome in zip(stages.items(), outcomes, strict=True):
+                if outcome is None:
+                    notes.append(
+                        f"stage {stage.name!r}: whether its module can be imported is not known; "
+                        f"it takes more than {limit:g} s, for which nobody waited, or was killed"
+                    )
+                elif outcome.problem:
+                    path = ("stage", index, outcome.key)
+                    problems.add(path, outcome.problem, outcome.right, detail=outcome.detail)
+    finally:
+        # What they have started, and have not ended.
+        kill_marked([marker])
+    return notes
+
+
+def _import(stage: Stage, directory: str, marker: str, limit: float) -> "Outcome | None":
+    """Import what a stage calls, as a driver would; return what came of it, or None when that is
+    not known: it takes long, or somebody killed it, as when memory is short."""
+    import subprocess
+    import tempfile
+
+    from watchdogd.programs.import_check import Outcome, last_lines
+
+    with tempfile.TemporaryFile() as report, tempfile.TemporaryFile() as printed:
+        preload = stage.preload if isinstance(stage.preload, str) else ""
+        order = (directory, str(stage.work), preload, str(report.fileno()), str(os.getpid()))
+        process = subprocess.Popen(
+            (sys.executable, "-P", "-m", "watchdogd.programs.import_check", *order),
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            env={**os.environ, **stage.env, MARKER: marker},
+            pass_fds=(report.fileno(),),
+        )
+        try:
+            process.wait(limit)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            # One that hangs in a file system is left to it.
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(KILL_WAIT)
+        report.seek(0)
+        with suppress(msgspec.DecodeError):
+            return decode(report.read(), Outcome)
+        if process.returncode in (None, -signal.SIGKILL):
+            return None
+        printed.seek(0)
+        code = process.returncode
+        ended = f"ended by {signal_name(-code)}" if code < 0 else f"exit code {code}"
+        return Outcome(
+            key="call",
+            problem=f"cannot work: importing it ended the process: {ended}",
+            right="see what the module does while it is imported",
+            detail=last_lines(printed.read().decode(errors="backslashreplace").splitlines()),
+        )

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from queuedriver.driving.live_status import Counting
 from queuedriver.format.units import format_count
 from watchdogd.children import Child, Children
-from watchdogd.connection import Line
 from watchdogd.events import Say
 from watchdogd.helper_messages import (
     Brief,
     Controls,
     Errands,
+    Line,
     Look,
     Message,
     QueueSeen,

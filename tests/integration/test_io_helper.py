@@ -707,7 +707,7 @@ def cpu_ms(pid: int) -> float:
 # A hundred times nobody says anything, and it is as late as was to be waited for.
 _PATIENT = """
 import time
-from watchdogd.connection import Connection
+from watchdogd.helper_messages import Connection
 now, waits, hear = time.monotonic(), 0, Connection.hear
 time.monotonic = lambda: now
 def wait(self, timeout):

@@ -17,8 +17,7 @@ from queuedriver.disk.runtime import runtime_directory
 from tests.cli.processes import ENVIRON, command, read_only, unprivileged
 from tests.cli.queues import Called
 from tests.waiting import PATIENCE, is_alive, until, until_ended
-from watchdogd.check import Findings, Here, examine
-from watchdogd.imports import check_imports
+from watchdogd.check import Findings, Here, check_imports, examine
 from watchdogd.pipeline.problems import BadPipeline, Problem
 from watchdogd.pipeline.read import study
 

@@ -9,10 +9,9 @@ from queuedriver.cli.program import say
 from queuedriver.cli.render import columns_of, escape, escape_name, table, write_json
 from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count, format_size
-from watchdogd.check import Findings, examine
+from watchdogd.check import Findings, check_imports, examine
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, checked_host, either
 from watchdogd.cli.pipeline_argument import answering_file
-from watchdogd.imports import check_imports
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.problems import BadPipeline
 

@@ -20,29 +20,35 @@ import contextlib
 import fcntl
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
 from queuedriver.format.records import decode
 from watchdogd import control
-from watchdogd.connection import Connection
 from watchdogd.helper_messages import (
     Brief,
+    Connection,
     Controls,
     Errands,
     Look,
     Message,
+    Read,
     understood,
 )
+from watchdogd.helper_process import LOG as HELPER_LOG
 from watchdogd.helper_process import open_helper_log
 from watchdogd.host import Meter
 from watchdogd.linux import die_with_parent, set_name
 from watchdogd.operators.history import Writer, samples, tidy
 from watchdogd.operators.textfile import EVERY, TextFile
-from watchdogd.pipeline_reader import PipelineReader
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.queues import control_files
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.log_copies import Copies
@@ -68,8 +74,10 @@ _EXPIRE_EVERY = 60.0
 _TIDY_EVERY = 3600.0
 # What is due so soon is done with what is due now: an idle helper wakes once for all, in seconds.
 _TOGETHER = 0.25
-# How soon it is seen that the pipeline's file was read, in seconds.
+# How soon it is seen that the pipeline's file was read; and for how long what is loaded anew is
+# imported before: only who asked for the reload waits. In seconds.
 _SOON = 0.1
+_IMPORTS_TAKE = 30.0
 
 
 class Chore:
@@ -83,6 +91,58 @@ class Chore:
         # Whether it is done also while the file system is not well.
         self.amid_trouble = amid_trouble
         self.due_at = 0.0
+
+
+class PipelineReader:
+    """Reads the pipeline's file again, a thread each time: it takes a while to import what stages
+    load that none does yet, and drivers that work are not to leave for others that cannot. Nor is
+    the look at the queues to wait for a file that is elsewhere, where nobody answers."""
+
+    def __init__(self, host: str, drivers: Mapping[str, int]) -> None:
+        self._host = host
+        # How many a stage has here, whatever the file says.
+        self._drivers = drivers
+        # How many answers are still to be taken; threads do not count.
+        self._asked = 0
+        # Those that are there.
+        self._reads: deque[Read] = deque()
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether there will be an answer."""
+        return self._asked > 0
+
+    def take(self) -> Read | None:
+        """Return the next answer; None while there is none."""
+        if not self._reads:
+            return None
+        self._asked -= 1
+        return self._reads.popleft()
+
+    def ask(self, number: int, running: Pipeline) -> None:
+        """Read the file of a running pipeline; the number is that of the answer."""
+        self._asked += 1
+        read = partial(self._read, number, running)
+        threading.Thread(target=lambda: self._reads.append(read()), daemon=True).start()
+
+    def _read(self, number: int, running: Pipeline) -> Read:
+        file = running.file
+        try:
+            # Of no use to a watchdog that never reads its file again.
+            from watchdogd.check import check_imports, examine, other_than_in
+
+            imports = partial(check_imports, chosen=other_than_in(running), limit=_IMPORTS_TAKE)
+            found = examine(file, self._host, imports, drivers=self._drivers).check()
+            return Read(number=number, pipeline=found.pipeline, notes=found.notes)
+        except QueueError as error:
+            words = str(error)
+        except OSError as error:
+            words = f"{file}: {error.strerror}"
+        except Exception as error:  # noqa: BLE001 - whoever asked waits for an answer for ever
+            traceback.print_exc()
+            what = f"{type(error).__name__}: {error}"
+            words = f"{file} cannot be read: {what}; where that was is in {HELPER_LOG}"
+        return Read(number=number, error=words)
 
 
 class IoHelper:

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdogd.connection import MAX_LINE, Line
 from watchdogd.helper_messages import (
+    MAX_LINE,
     Brief,
     Controls,
     Errands,
+    Line,
     Look,
     Message,
     QueueSeen,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from watchdogd.imports import other_than_in
+from watchdogd.check import other_than_in
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 STAGE = Stage(

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.waiting import until
-from watchdogd import check, imports
+from watchdogd import check
 from watchdogd.pipeline.read import study
-from watchdogd.pipeline_reader import PipelineReader
+from watchdogd.programs.io_helper import PipelineReader
 
 FILE = '[pipeline]\nname = "p"\nroot = "queues"\n[[stage]]\nname = "one"\ncall = "json:loads"\n'
 
@@ -27,7 +27,7 @@ def test_reading_that_fails_in_a_way_nobody_foresaw_is_answered_with_what_it_was
     # Something else runs, so what the file calls is imported first.
     stages = tuple(replace(one, work="json:dumps") for one in running.stages)
     if at == "the imports":
-        monkeypatch.setattr(imports, "check_imports", unforeseen)
+        monkeypatch.setattr(check, "check_imports", unforeseen)
     else:
         monkeypatch.setattr(check, "examine", unforeseen)
     reader = PipelineReader("rose", {})
