@@ -11,7 +11,7 @@ from benchmarks.scale import Scale
 from benchmarks.table import Group, Table
 from watchdogd.balance import complete, move, moved
 from watchdogd.pipeline.model import BETWEEN_STAGES
-from watchdogd.sizes import Load, Room, fits
+from watchdogd.sizes import Load, Need, Room, fits
 from watchdogd.throughput import Throughput
 
 TITLE = "Where drivers are needed, in virtual time"
@@ -126,8 +126,7 @@ class Flow:
                 max=MOST,
                 alive=len(self.ready[place]),
                 last=len(self.ready[place]),
-                memory=part.memory,
-                memory_more=part.memory,
+                memory=Need(part.memory, part.memory),
                 cpus=1.0,
             )
             for place, part in enumerate(self.parts)

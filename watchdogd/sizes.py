@@ -7,7 +7,7 @@ memory that is measured and wavers ends nobody. A smaller number is said by the 
 or by the split.
 """
 
-import sys
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -23,6 +23,25 @@ _ADDED = 0.1
 _LEAST_MEMORY = 20_000_000
 # By how much sums of CPUs like 0.1 may be off.
 _INEXACT = 1e-9
+
+
+class Need(NamedTuple):
+    """The memory or the CPUs that drivers of one stage take: the first, with all that is loaded
+    once, and each further one."""
+
+    first: float = 0
+    further: float = 0
+
+    def of(self, drivers: int) -> float:
+        """Return what so many drivers take."""
+        return self.first + (drivers - 1) * self.further if drivers else 0
+
+    def fitting(self, left: float, have: int) -> float:
+        """Return how many drivers more fit into what is left beside those that there are."""
+        left -= self.further if have else self.first
+        if left < 0:
+            return 0
+        return 1 + left // self.further if self.further else math.inf
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +68,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     alive: int = 0
     last: int = 0
     stuck: tuple[int, ...] = ()
-    # Bytes for the first driver, with all that is loaded once; and for each further one.
-    memory: int = 0
-    memory_more: int = 0
+    # In bytes.
+    memory: Need = Need()
     cpus: float = 0.0
 
     @property
@@ -67,10 +85,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             slots += number <= slots < 2 * drivers
         return slots
 
-    def needs(self, processes: int, working: int) -> tuple[int, float]:
+    def needs(self, processes: int, working: int) -> tuple[float, float]:
         """Return the memory of so many processes, and the CPUs of those that work."""
-        memory = self.memory + (processes - 1) * self.memory_more if processes else 0
-        return memory, max(0, working) * self.cpus
+        return self.memory.of(processes), max(0, working) * self.cpus
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,9 +109,9 @@ class Size(msgspec.Struct, frozen=True):
     scarce: str = ""
 
 
-def needs(loads: Sequence[Load], split: Mapping[str, int]) -> tuple[int, float]:
+def needs(loads: Sequence[Load], split: Mapping[str, int]) -> tuple[float, float]:
     """Return the memory and the CPUs of so many drivers."""
-    memory, cpus = 0, 0.0
+    memory, cpus = 0.0, 0.0
     for load in loads:
         drivers = split[load.stage]
         more_memory, more_cpus = load.needs(load.slots(drivers), drivers)
@@ -115,7 +132,7 @@ def sizes(loads: Sequence[Load], room: Room, split: Mapping[str, int]) -> dict[s
     goals = {load.stage: goal(load, split) for load in loads}
     wanted = {load.stage: load.slots(goals[load.stage]) for load in loads}
     found: dict[str, int] = {}
-    memory, cpus = 0, 0.0
+    memory, cpus = 0.0, 0.0
     for load in loads:
         # The least of the file was admitted, and one of each stage that may have any.
         least = load.min if load.asked is None else max(load.min, min(1, load.max))
@@ -127,10 +144,10 @@ def sizes(loads: Sequence[Load], room: Room, split: Mapping[str, int]) -> dict[s
     # Then operators get what is left, who ask for least first.
     for load in sorted(loads, key=lambda load: (load.asked is not None, load.asked)):
         have = found[load.stage]
-        more = min(wanted[load.stage] - have, _fitting(load, have, room, memory, cpus))
+        more = int(min(wanted[load.stage] - have, _fitting(load, have, room, memory, cpus)))
         if more > 0:
             found[load.stage] += more
-            memory += load.needs(have + more, 0)[0] - load.needs(have, 0)[0]
+            memory += load.memory.of(have + more) - load.memory.of(have)
             cpus += more * load.cpus
     return {load.stage: _size(load, goals[load.stage], found[load.stage], room) for load in loads}
 
@@ -144,24 +161,22 @@ def goal(load: Load, split: Mapping[str, int]) -> int:
     return min(max(split[load.stage], load.min), load.max) if load.stage in split else load.last
 
 
-def _fitting(load: Load, have: int, room: Room, memory: int, cpus: float) -> int:
+def _fitting(load: Load, have: int, room: Room, memory: float, cpus: float) -> float:
     """Return how many further drivers there is room for beside so much that is taken."""
-    most: float = sys.maxsize
+    most = math.inf
     if room.memory is not None:
-        left = room.memory - memory - (load.memory_more if have else load.memory)
-        if left < 0:
-            return 0
-        most = 1 + left // load.memory_more if load.memory_more else most
+        most = min(most, load.memory.fitting(room.memory - memory, have))
     if room.cpus is not None and load.cpus:
         # Sums of CPUs like 0.1 are not exact.
-        most = min(most, (room.cpus - cpus + _INEXACT) // load.cpus)
-    return max(0, int(most))
+        each = Need(load.cpus, load.cpus)
+        most = min(most, each.fitting(room.cpus - cpus + _INEXACT, have))
+    return most
 
 
 def _size(load: Load, wanted: int, slots: int, room: Room) -> Size:
     drivers, scarce = min(wanted, slots), ""
     if load.asked is not None and drivers < wanted:
-        takes, has = format_size(load.memory), format_size(room.memory or 0)
+        takes, has = format_size(round(load.memory.first)), format_size(room.memory or 0)
         if room.cpus is not None:
             takes += f" and {load.cpus:g} CPUs"
             has += f" and {room.cpus:g} CPUs"
@@ -189,12 +204,8 @@ class _Bound(NamedTuple):
     # What has so much, "this host has 4 GB"; and the key that may be raised, if there is one.
     has: str
     key: str
-    # What the first driver of each stage takes, and each further one.
-    of: Mapping[str, tuple[float, float]]
-
-    def taken(self, stage: str, drivers: int) -> float:
-        first, further = self.of[stage]
-        return first + (drivers - 1) * further if drivers else 0.0
+    # Of each stage.
+    needs: Mapping[str, Need]
 
     def exceeded(self, amount: float) -> bool:
         return amount > self.limit * (1 + _INEXACT)
@@ -203,7 +214,7 @@ class _Bound(NamedTuple):
         return format_size(round(amount)) if self.name == "memory" else f"{amount:g} CPUs"
 
     def bill(self, stage: str, drivers: int) -> str:
-        first, further = self.of[stage]
+        first, further = self.needs[stage]
         once = "" if first == further else f"{self.words(first - further)} + "
         return f"{stage} {once}{drivers} × {self.words(further)}"
 
@@ -213,12 +224,9 @@ class _Bound(NamedTuple):
 
     def most(self, least: Mapping[str, int], stage: Stage) -> int:
         """Return how many drivers of one stage fit beside the fewest of the others."""
-        first, further = self.of[stage.name]
-        others = sum(self.taken(name, least[name]) for name in least if name != stage.name)
+        others = sum(self.needs[name].of(least[name]) for name in least if name != stage.name)
         left = self.limit * (1 + _INEXACT) - others
-        if not further or left < first:
-            return stage.drivers.max
-        return min(stage.drivers.max, 1 + int((left - first) / further))
+        return int(min(stage.drivers.max, self.needs[stage.name].fitting(left, 0)))
 
 
 def admit(pipeline: Pipeline, memory: int, cpus: float) -> Admission:
@@ -260,13 +268,13 @@ def _bounds(pipeline: Pipeline, memory: int, cpus: float) -> tuple[list[_Bound],
         if host.cpus > cpus:
             words.append(f"[host] cpus {host.cpus:g} is more than this host has: {cpus:g}")
         key = "[host] cpus"
-        each = {stage.name: (stage.cpus, stage.cpus) for stage in pipeline.stages}
+        each = {stage.name: Need(stage.cpus, stage.cpus) for stage in pipeline.stages}
         bounds.append(_Bound("cpus", host.cpus, f"{key} allows {host.cpus:g}", key, each))
     return bounds, words
 
 
 def _refusals(bound: _Bound, least: Mapping[str, int]) -> Iterator[str]:
-    taken = {stage: bound.taken(stage, drivers) for stage, drivers in least.items()}
+    taken = {stage: bound.needs[stage].of(drivers) for stage, drivers in least.items()}
     too_much = {stage: amount for stage, amount in taken.items() if bound.exceeded(amount)}
     for stage, amount in too_much.items():
         if least[stage] == 1:
@@ -285,21 +293,21 @@ def _refusals(bound: _Bound, least: Mapping[str, int]) -> Iterator[str]:
 # What the file says
 
 
-def memory_of(stage: Stage, measured: int | None = None) -> tuple[int, int]:
-    """Return what the first driver takes, with all that is loaded once, and each further one.
+def memory_of(stage: Stage, measured: int | None = None) -> Need:
+    """Return the memory that drivers of a stage take, in bytes.
 
     The file need not say what a driver takes; but whoever asks for more of them than it says is
     bound by what was `measured` of those that are there.
     """
     if measured is not None and stage.memory is None:
         memory = max(_LEAST_MEMORY, measured)
-        return memory, memory
+        return Need(memory, memory)
     memory = stage.memory or 0
     if not stage.preload:
-        return memory, memory
+        return Need(memory, memory)
     added = stage.memory_per_driver
     further = round(_ADDED * memory) if added is None else added
-    return memory + further, further
+    return Need(memory + further, further)
 
 
 def coming(pipeline: Pipeline, unfinished: Mapping[str, int]) -> dict[str, int]:

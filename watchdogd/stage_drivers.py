@@ -332,7 +332,6 @@ class StageDrivers:
         """Return what decides how many drivers this stage is to have."""
         stage = self.stage
         measured = None if asked is None else max((slot.memory for slot in self.slots), default=0)
-        first, more = memory_of(stage, measured)
         has_work = self.facts.has_work
         return Load(
             stage=stage.name,
@@ -348,8 +347,7 @@ class StageDrivers:
             alive=len(self.living),
             last=max((slot.number for slot in self.living if slot.wanted), default=0),
             stuck=tuple(slot.number for slot in self.living if slot.rest.state == "unkillable"),
-            memory=first,
-            memory_more=more,
+            memory=memory_of(stage, measured),
             cpus=stage.cpus,
         )
 

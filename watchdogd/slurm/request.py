@@ -101,9 +101,8 @@ def _request(pipeline: Pipeline, name: str, slurm: Slurm, stages: list[Stage]) -
     drivers = dict.fromkeys((stage.name for stage in pipeline.stages), 0)
     memory, cpus = float(_WATCHDOG_TAKES), 0.0
     for stage in stages:
-        first, further = memory_of(stage)
         count = drivers[stage.name] = 1 if name else stage.drivers.max
-        memory += first + (count - 1) * further
+        memory += memory_of(stage).of(count)
         cpus += count * stage.cpus
     is_said, room = all(stage.memory is not None for stage in stages), pipeline.host
     if not name:

@@ -228,7 +228,7 @@ def test_what_is_admitted_fits_and_one_more_than_a_cap_does_not(
     admission = admit(pipeline(*stages, cpus=cpus), memory, 64.0)
 
     def taken(drivers: dict[str, int]) -> bool:
-        total_memory, total_cpus = 0, 0.0
+        total_memory, total_cpus = 0.0, 0.0
         for one in stages:
             first, further = memory_of(one)
             if count := drivers[one.name]:

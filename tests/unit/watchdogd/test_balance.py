@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from watchdogd import balance
 from watchdogd.balance import Move, initial, moved, share
-from watchdogd.sizes import Load, Room, fits, needs
+from watchdogd.sizes import Load, Need, Room, fits, needs
 
 MB = 10**6
 GB = 10**9
@@ -34,7 +34,7 @@ def load(stage: str, **facts: Any) -> Stage:
 
 def heavy(stage: str, memory: int, **facts: Any) -> Stage:
     """A stage of which each driver takes as much."""
-    return load(stage, memory=memory, memory_more=memory, **facts)
+    return load(stage, memory=Need(memory, memory), **facts)
 
 
 def move(
@@ -95,7 +95,7 @@ def test_the_split_of_the_original_pipeline_comes_out_by_itself() -> None:
         # One that is through first anyway gets no more.
         ([load("a", max=2), load("b", service=0.1)], ANY, [2, 1]),
         # What is loaded once is counted once.
-        ([load("a", memory=1 * GB, memory_more=100 * MB)], Room(memory=1_250 * MB), [3]),
+        ([load("a", memory=Need(1 * GB, 100 * MB))], Room(memory=1_250 * MB), [3]),
         # First of all, one driver for each that has something to do.
         ([heavy("a", GB), heavy("b", GB, min=0, backlog=1)], Room(memory=3 * GB), [2, 1]),
         ([heavy("a", GB, min=0), heavy("b", GB, min=0)], Room(memory=GB), [1, 0]),
@@ -128,8 +128,7 @@ _LOADS = st.lists(
         service=st.sampled_from([0.01, 0.5, 1.0, 3.0, 40.0]),
         min=st.integers(1, 2),
         max=st.integers(2, 5),
-        memory=st.integers(0, 4),
-        memory_more=st.integers(0, 2),
+        memory=st.builds(Need, st.integers(0, 4), st.integers(0, 2)),
         cpus=st.sampled_from([0.0, 0.5, 1.0]),
         startup=st.sampled_from([0.0, 5.0, 60.0]),
     ),
@@ -471,7 +470,7 @@ def chains() -> Iterator[Any]:
             )
             for place in range(chance.randint(2, 5))
         ]
-        least = sum(one.memory for one in stages)
+        least = sum(int(one.memory.first) for one in stages)
         room = Room(memory=least + chance.randint(1, 10) * GB)
         yield pytest.param(stages, room, id=str(number))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from watchdogd.balance import complete, move, moved
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.sizes import Load, Room, Size, coming, fits, needs, sizes
+from watchdogd.sizes import Load, Need, Room, Size, coming, fits, needs, sizes
 
 MB = 10**6
 ANY = Room()
@@ -21,7 +21,7 @@ def load(stage: str, drivers: int | tuple[int, int] = 1, **facts: Any) -> Load:
 
 
 def heavy(stage: str, drivers: int | tuple[int, int] = 1, memory: int = 100, **facts: Any) -> Load:
-    return load(stage, drivers, memory=memory, memory_more=memory, **facts)
+    return load(stage, drivers, memory=Need(memory, memory), **facts)
 
 
 def running(one: Load, *numbers: int, stuck: tuple[int, ...] = ()) -> Load:
@@ -119,7 +119,7 @@ def test_stage_without_drivers_in_the_file_gets_none_that_there_is_no_room_for()
 
 
 def test_what_is_loaded_once_is_counted_once() -> None:
-    one = load("a", 1, asked=9, memory=550, memory_more=50)
+    one = load("a", 1, asked=9, memory=Need(550, 50))
     assert drivers([one], Room(memory=700), {}) == [4]
     assert drivers([load("a", 1, asked=9, cpus=0.1)], Room(cpus=0.3), {}) == [3]
 
@@ -197,8 +197,7 @@ def loads_of(draw: st.DrawFn) -> list[Load]:
                 alive=len(there),
                 last=max(there[: draw(st.integers(0, 6))], default=0),
                 stuck=tuple(there[: draw(st.integers(0, 2))]),
-                memory=draw(st.integers(0, 10)),
-                memory_more=draw(st.integers(0, 5)),
+                memory=Need(draw(st.integers(0, 10)), draw(st.integers(0, 5))),
                 cpus=draw(st.sampled_from([0.0, 0.1, 1.0])),
             )
         )
