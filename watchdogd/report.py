@@ -235,7 +235,7 @@ def _driver(slot: "Slot", now: float) -> DriverReport:
         failed=totals.failed,
         discarded=totals.discarded,
         memory=slot.memory,
-        cpu=slot.usage.cpu,
+        cpu=run.usage.cpu if run else 0.0,
         **{share: getattr(totals, share) // _NANOSECONDS for share in SHARES},
     )
 

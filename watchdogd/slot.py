@@ -20,35 +20,16 @@ from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, unnote_e
 from queuedriver.driving.live_status import Board, Glimpse, Totals
 from queuedriver.driving.measurements import Counted
 from queuedriver.errors import QueueError
+from watchdogd import policy
 from watchdogd.children import Child, Exit
 from watchdogd.driver_orders import Order
 from watchdogd.events import Kind, Say
 from watchdogd.helper_messages import Usage
 from watchdogd.pipeline.model import Stage
-from watchdogd.policy import (
-    CRASH_LOOPED,
-    HUNG,
-    LATE,
-    MEMORY,
-    SENTENCES,
-    Ask,
-    Life,
-    Past,
-    Rest,
-    Seen,
-    Start,
-    Withdraw,
-    cause,
-    decide,
-    hard_limit,
-    leaves_within,
-    reason,
-    remember,
-)
 
 # What the recoverer is told of a driver that the watchdog ended; for any other reason the document
 # is not to blame.
-_CAUSES: dict[str, EndedFor] = {HUNG: "hung", MEMORY: "memory"}
+_CAUSES: dict[str, EndedFor] = {policy.HUNG: "hung", policy.MEMORY: "memory"}
 # Nobody looked for so long: then this host, or all of us, stood still, and no document is to blame.
 _STOPPED = 10.0
 # From the first wish to the second; nearer together the driver takes them for one.
@@ -117,7 +98,7 @@ class Run:
             taken = resident_memory(self.child.pid) if self.glimpse.pid else 0
             self._own_memory = max(0, taken - self.glimpse.shared)
 
-    def seen(self, seen: Seen, learned: float | None) -> Seen:
+    def seen(self, seen: policy.Seen, learned: float | None) -> policy.Seen:
         """Return these facts of a slot with those of the run."""
         glimpse, child = self.glimpse, self.child
         return replace(
@@ -126,7 +107,7 @@ class Run:
             started_at=self.started_at + (0.0 if glimpse.ready_at else self._stall),
             ready_at=glimpse.ready_at,
             began_at=glimpse.began_at + self._stall if glimpse.began_at else 0.0,
-            hard=hard_limit(self.stage, learned),
+            hard=policy.hard_limit(self.stage, learned),
             state=glimpse.state,
             left_at=self.left_at,
             memory=self.memory,
@@ -175,8 +156,8 @@ class Slot:
         # Why the process is to leave, or there is to be none, in a word (policy.UNWANTED).
         self.unwanted = "scale"
         self.run: Run | None = None
-        self.past = Past()
-        self.rest = Rest("stopped")
+        self.past = policy.Past()
+        self.rest = policy.Rest("stopped")
         # Since when it has been in this state, on the monotonic clock.
         self.since = time.monotonic()
         self.ended_at = 0.0
@@ -195,21 +176,12 @@ class Slot:
         return self.next_order.name
 
     @property
-    def child(self) -> Child | None:
-        """The process, which may be still to come."""
-        return self.run.child if self.run else None
-
-    @property
     def glimpse(self) -> Glimpse:
         return self.run.glimpse if self.run else BLANK
 
     @property
     def memory(self) -> int:
         return self.run.memory if self.run else 0
-
-    @property
-    def usage(self) -> Usage:
-        return self.run.usage if self.run else Usage()
 
     @property
     def wanted(self) -> bool:
@@ -272,40 +244,42 @@ class Slot:
         self._tell("ready", f"after {took:.2f} s")
         return took
 
-    def seen(self, learned: float | None, fs_ok: bool, idle: str) -> Seen:
+    def seen(self, learned: float | None, fs_ok: bool, idle: str) -> policy.Seen:
         """Return the facts, as the policy wants them; `learned` is how long the document at hand
         may take by what others of the stage took."""
-        seen = Seen(unwanted=self.unwanted, alive=False, past=self.past, fs_ok=fs_ok, idle=idle)
+        seen = policy.Seen(
+            unwanted=self.unwanted, alive=False, past=self.past, fs_ok=fs_ok, idle=idle
+        )
         return self.run.seen(seen, learned) if self.run else seen
 
     # Act
 
-    def follow(self, seen: Seen, now: float) -> float:
+    def follow(self, seen: policy.Seen, now: float) -> float:
         """Do what the policy says; return when it wants to be asked again at the latest. A start is
         shown, and left to the caller."""
         run = self.run
-        action = decide(seen, run.stage if run else self.next_order.stage, now)
-        if isinstance(action, Start):
+        action = policy.decide(seen, run.stage if run else self.next_order.stage, now)
+        if isinstance(action, policy.Start):
             # It may have to wait for its turn.
-            if self.past.state == CRASH_LOOPED and self.rest.state != "starting":
+            if self.past.state == policy.CRASH_LOOPED and self.rest.state != "starting":
                 self._tell("trial", self.past.why)
-            self._show(Rest("starting", action.why), now)
+            self._show(policy.Rest("starting", action.why), now)
             return math.inf
-        if isinstance(action, Rest):
+        if isinstance(action, policy.Rest):
             if action.state == "unkillable" != self.rest.state:
                 self._tell("unkillable", action.why)
             self._show(action, now)
             return action.until
-        if isinstance(action, Withdraw) and run is not None:
+        if isinstance(action, policy.Withdraw) and run is not None:
             run.withdraw(now)
-        elif isinstance(action, Ask) and run is not None:
+        elif isinstance(action, policy.Ask) and run is not None:
             self._ask(run, action, now)
         return now
 
-    def _ask(self, run: Run, action: Ask, now: float) -> None:
+    def _ask(self, run: Run, action: policy.Ask, now: float) -> None:
         """Ask something of the driver. Why it dies is noted before it does."""
         if action.step == "leave":
-            run.child.ask("leave", action.why, now, leaves_within(run.stage.grace))
+            run.child.ask("leave", action.why, now, policy.leaves_within(run.stage.grace))
             run.told_to_leave = action.why, run.child.due_at
         else:
             run.note_ending(action.why)
@@ -337,16 +311,16 @@ class Slot:
             self._tell(kind, f"process {child.pid}", pid=child.pid)
         if child.rung == run.rung_told:
             return
-        run.rung_told, why = child.rung, reason(child.rung, child.why)
+        run.rung_told, why = child.rung, policy.reason(child.rung, child.why)
         if child.rung == "stacks":
-            if why == HUNG:
+            if why == policy.HUNG:
                 self._tell("hung", why + run.at_hand)
-            elif why == LATE:
+            elif why == policy.LATE:
                 run.note_ending(why)
         elif child.rung == "kill":
             self._tell("killed", why + run.at_hand)
 
-    def _show(self, rest: Rest, now: float) -> None:
+    def _show(self, rest: policy.Rest, now: float) -> None:
         if rest.state != self.rest.state:
             self.since = now
         self.rest = rest
@@ -357,7 +331,7 @@ class Slot:
         """Have a driver of this stage live here from now on, be it still to come."""
         self.run = Run(child, board, self.next_order, stage, now)
         self.starts_after[self._ended_as] += 1
-        self._show(Rest("starting"), now)
+        self._show(policy.Rest("starting"), now)
         self._tell_of(self.run)
 
     def adopt(
@@ -379,11 +353,11 @@ class Slot:
         if order is not None and order.parent:
             # The kernel has told it to leave. A second signal would take the document at hand away
             # from it.
-            run.leaves("its watchdog has died", now + leaves_within(stage.grace))
+            run.leaves("its watchdog has died", now + policy.leaves_within(stage.grace))
             run.rung_told = "leave"
         self._tell("adopted", f"process {child.pid}")
 
-    def died(self, ended: Exit, stage: Stage, now: float) -> Life | None:
+    def died(self, ended: Exit, stage: Stage, now: float) -> policy.Life | None:
         """Note that the process has ended, or never came; return what kind of run that was."""
         run, self.run = self.run, None
         if run is None:
@@ -404,13 +378,14 @@ class Slot:
                 with suppress(OSError, QueueError):
                     note_crash(run.glimpse.dump, life.exit_code, life.signal)
         self._tell_end(run, life, ended)
-        before, self.past = self.past, remember(self.past, life, stage, random.uniform(-1, 1))
+        before, jitter = self.past.state, random.uniform(-1, 1)
+        self.past = policy.remember(self.past, life, stage, jitter)
         self.ended_at = now
-        if self.past.state == CRASH_LOOPED != before.state:
-            self._tell(CRASH_LOOPED, self.past.why)
+        if self.past.state == policy.CRASH_LOOPED != before:
+            self._tell(policy.CRASH_LOOPED, self.past.why)
         return life
 
-    def _tell_end(self, run: Run, life: Life, ended: Exit) -> None:
+    def _tell_end(self, run: Run, life: policy.Life, ended: Exit) -> None:
         if life.word == "recycled":
             self._tell("recycled", life.why)
             return
@@ -419,7 +394,7 @@ class Slot:
             # It did not listen yet: the signal ended it, as it was to.
             words, name = "it was told to leave while it started", None
         elif run.child.pid:
-            words = f"{life.word}: {life.why}" if life.word else cause(life)
+            words = f"{life.word}: {life.why}" if life.word else policy.cause(life)
             words += run.at_hand and f",{run.at_hand}"
         elif not run.child.failure:
             # It is wanted no more.
@@ -428,7 +403,7 @@ class Slot:
             words = f"it did not start: {run.child.failure}"
         self._tell("exited", words, exit_code=ended.code, signal=name)
 
-    def _life(self, run: Run, ended: Exit, now: float) -> Life:
+    def _life(self, run: Run, ended: Exit, now: float) -> policy.Life:
         glimpse, child = run.glimpse, run.child
         code = ended.code
         if code is None and ended.signal is None and glimpse.word:
@@ -439,12 +414,12 @@ class Slot:
             word, why = "failed", child.failure
         ended_for = "restart" if self.unwanted == "restart" else ""
         if child.rung != "run":
-            fault = reason(child.rung, child.why)
+            fault = policy.reason(child.rung, child.why)
             # Told to leave, and wanted again before it had: that is held against nobody.
-            is_late = fault == LATE and self.wanted and not ended_for
-            is_at_fault = is_late or (fault in SENTENCES and fault != LATE)
+            is_late = fault == policy.LATE and self.wanted and not ended_for
+            is_at_fault = is_late or (fault in policy.SENTENCES and fault != policy.LATE)
             ended_for = fault if is_at_fault else self.unwanted or "scale"
-        return Life(
+        return policy.Life(
             started_at=run.started_at,
             ready_at=glimpse.ready_at,
             ended_at=now,
@@ -459,4 +434,4 @@ class Slot:
 
     def forget(self) -> None:
         """Forget what kept it from running: an operator says that it is mended."""
-        self.past = Past()
+        self.past = policy.Past()

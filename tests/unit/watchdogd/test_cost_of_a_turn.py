@@ -50,12 +50,12 @@ def idle(tmp_path: Path) -> Any:
     house.begin()
     for slot in house.stages.slots:
         _, board = house.live(slot.name, 100.0)
-        assert slot.child is not None
-        board.sign(slot.child.pid, 1)
+        assert slot.run is not None
+        board.sign(slot.run.child.pid, 1)
     yield house
     for slot in house.stages.slots:
-        if slot.child is not None:
-            slot.child.send(signal.SIGKILL)
+        if slot.run is not None:
+            slot.run.child.send(signal.SIGKILL)
     house.reap_all()
 
 
@@ -86,8 +86,8 @@ def test_memory_of_idle_drivers_is_looked_at_now_and_then(idle: House) -> None:
         idle.stages.turn(now, 1.0, fs_ok=True)
     for slot in idle.stages.slots:
         assert slot.memory > 0
-        assert slot.child is not None
-        pid = slot.child.pid
+        assert slot.run is not None
+        pid = slot.run.child.pid
         os.kill(pid, signal.SIGKILL)
         until(partial(_has_no_memory, pid), f"the end of {pid}")
     # Nothing reaps them, so that there is nothing to be seen of their memory but that it is gone.

@@ -62,8 +62,8 @@ class Place:
         self.slot.begin(process, Board.open(self.path), stage, now)
 
     def ended(self) -> Exit:
-        process = self.slot.child
-        assert process is not None
+        assert self.slot.run is not None
+        process = self.slot.run.child
         self.processes.remove(process)
         return end_of(self.children, process)
 
@@ -86,8 +86,8 @@ class Place:
 
     @property
     def rung(self) -> str:
-        assert self.slot.child is not None
-        return self.slot.child.rung
+        assert self.slot.run is not None
+        return self.slot.run.child.rung
 
     @property
     def seen(self) -> Seen:
@@ -223,8 +223,8 @@ def test_leftovers_wait_until_somebody_was_ready_who_looks_for_them(place: Place
 
 def asked(rung: Rung, why: str) -> Callable[[Place], None]:
     def asked(place: Place) -> None:
-        assert place.slot.child is not None
-        place.slot.child.ask(rung, why, 150.0)
+        assert place.slot.run is not None
+        place.slot.run.child.ask(rung, why, 150.0)
 
     return asked
 
@@ -334,10 +334,10 @@ def test_driver_has_its_grace_to_leave_and_then_goes_down_the_ladder(place: Plac
     place.look(110.0)
     place.follow(110.0)
     assert (place.rung, place.seen.due_at) == ("leave", 110.0 + leaves_within(STAGE.grace))
-    assert place.slot.child is not None
+    assert place.slot.run is not None
     for rung, kinds in (("stacks", []), ("terminate", []), ("kill", ["killed"])):
         before = len(place.told)
-        place.slot.child.climb(200.0)
+        place.slot.run.child.climb(200.0)
         place.look(201.0)
         place.follow(201.0)
         assert place.rung == rung

@@ -95,9 +95,9 @@ class House:
         """A driver that is there, though it was killed long ago: until it is reaped, nobody can
         tell a process that has ended from one that cannot."""
         slot, _ = self.live(name, 50.0)
-        assert slot.child is not None
-        slot.child.ask("stuck", HUNG, 60.0)
-        slot.child.send(signal.SIGKILL)
+        assert slot.run is not None
+        slot.run.child.ask("stuck", HUNG, 60.0)
+        slot.run.child.send(signal.SIGKILL)
         self.turn()
         assert slot.rest.state == "unkillable"
         # What stood in its place already counts from the next turn on.
@@ -114,7 +114,7 @@ class House:
 
     @property
     def living(self) -> bool:
-        return any(slot.child for slot in self.stages.slots)
+        return any(slot.run for slot in self.stages.slots)
 
     @property
     def here(self) -> list[str]:
@@ -262,15 +262,14 @@ def test_stage_that_comes_back_before_its_driver_has_left_has_that_driver_once(
     house = House(tmp_path, stage("one"), stage("two"))
     house.begin()
     slot, _ = house.live("one-1", 100.0)
-    process = slot.child
+    run = slot.run
     house.man(stage("two"))
     house.turn()
     assert house.here == ["two-1"]
     house.man(stage("one"), stage("two"))
     house.turn()
     assert house.here == ["one-1", "two-1"]
-    living = [slot for slot in house.stages.slots if slot.child is not None]
-    assert [one.child for one in living] == [process]
+    assert [slot.run for slot in house.stages.slots if slot.run is not None] == [run]
     house.reap_all()
 
 
@@ -405,7 +404,7 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
         for now in (200.0, 200.1):
             house.stages.turn(now + seconds, 1.0, fs_ok=True)
         state = slot.rest.state
-        slot.child.send(signal.SIGKILL) if slot.child else None
+        slot.run.child.send(signal.SIGKILL) if slot.run else None
         house.reap_all()
         return state
 
@@ -663,9 +662,9 @@ def full(tmp_path: Path, drivers: int) -> House:
 def end(house: House, name: str) -> None:
     slot = next(slot for slot in house.stages.slots if slot.name == name)
     # One that was asked to leave may have gone by now.
-    if slot.child is not None:
-        slot.child.send(signal.SIGKILL)
-    while slot.child is not None:
+    if slot.run is not None:
+        slot.run.child.send(signal.SIGKILL)
+    while slot.run is not None:
         house.reap_all()
 
 
