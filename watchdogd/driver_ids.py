@@ -198,6 +198,7 @@ class OwnDirectory:
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = self._make()
+        self._boards_at = 0
 
     def keep(self) -> bool:
         """Make again what was removed of it; return whether that was all."""
@@ -209,6 +210,14 @@ class OwnDirectory:
         else:
             self._fill()
         return is_removed
+
+    def boards_have_changed(self) -> bool:
+        """Return whether a board was made or removed since this was asked last."""
+        with suppress(FileNotFoundError):
+            before = self._boards_at
+            self._boards_at = os.stat(os.path.join(self._path, BOARDS)).st_mtime_ns
+            return self._boards_at != before
+        return False
 
     def _make(self) -> int:
         os.makedirs(self._path, mode=0o700, exist_ok=True)

@@ -259,17 +259,17 @@ class Slot:
         shown, and left to the caller."""
         run = self.run
         action = policy.decide(seen, run.stage if run else self.next_order.stage, now)
+        if isinstance(action, policy.Rest):
+            if action.state == "unkillable" != self.rest.state:
+                self._tell("unkillable", action.why)
+            self._show(action, now)
+            return action.until
         if isinstance(action, policy.Start):
             # It may have to wait for its turn.
             if self.past.state == policy.CRASH_LOOPED and self.rest.state != "starting":
                 self._tell("trial", self.past.why)
             self._show(policy.Rest("starting", action.why), now)
             return math.inf
-        if isinstance(action, policy.Rest):
-            if action.state == "unkillable" != self.rest.state:
-                self._tell("unkillable", action.why)
-            self._show(action, now)
-            return action.until
         if isinstance(action, policy.Withdraw) and run is not None:
             run.withdraw(now)
         elif isinstance(action, policy.Ask) and run is not None:

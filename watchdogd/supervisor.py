@@ -180,10 +180,13 @@ class Supervisor:
             self.helper.ask(Errands(look=True))
         return math.inf
 
-    def _keep_records(self, _: float) -> float:
+    def _keep_records(self, now: float) -> float:
         """Have a place for what drivers and `status` need on this host."""
         if self._records.keep():
             note_file(self.pipeline.file, self.context.host, self.context.local)
+        if self._records.boards_have_changed():
+            for one in self.stages.everyone:
+                one.show_again(now)
         return math.inf
 
     def _guard(self, now: float) -> float:

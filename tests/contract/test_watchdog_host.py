@@ -78,6 +78,30 @@ def test_records_that_are_removed_are_made_again(scene: Scene) -> None:
     scene.until(lambda: list(scene.root.glob("state/*/report.json")), "its report is there")
 
 
+@pytest.mark.parametrize("adopt", ["false", "true"])
+@row
+def test_drivers_whose_records_were_removed_are_found_by_the_next_watchdog(
+    scene: Scene, adopt: str
+) -> None:
+    watchdog = scene.begin(f'{ONE}\ngrace = "1 h"', pipeline=f"adopt = {adopt}")
+    scene.put("a", "wait")
+    scene.is_working("a")
+    driver = scene.a_driver()
+    (scene.root / "state").rename(scene.root / "gone")
+    shutil.rmtree(scene.root / "gone")
+    scene.until(lambda: list(scene.root.glob("state/*/orders/*.json")), "they are made again")
+    scene.kill(watchdog)
+    scene.run()
+    scene.befalls()
+    scene.within(lambda: scene.count("adopted", "one-1") == 1, "it is found")
+    assert scene.driver() == driver
+    scene.go()
+    scene.until(lambda: scene.published("a"), "its document is done")
+    assert scene.begun() == ["a"]
+    scene.until(lambda: scene.driver() not in (0, driver), "another one takes its place")
+    assert scene.count("hung") == scene.count("killed") == 0
+
+
 @row
 def test_full_disk_of_the_queues_costs_time_alone(scene: Scene) -> None:
     with disk(scene, "2m") as queues:

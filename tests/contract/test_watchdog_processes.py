@@ -332,6 +332,25 @@ def test_driver_that_has_only_begun_ends_with_a_killed_watchdog_that_adopts(scen
 
 
 @row
+def test_template_that_hears_nothing_ends_with_a_killed_watchdog_that_adopts(scene: Scene) -> None:
+    scene.add(
+        "\nif (HERE / 'deaf').exists():\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    (HERE / 'loads').touch()\n"
+        "    while True:\n"
+        "        time.sleep(3600)\n"
+    )
+    (scene.root / "deaf").touch()
+    scene.write(PRELOADED, pipeline="adopt = true")
+    watchdog = scene.run()
+    scene.until((scene.root / "loads").exists, "it loads")
+    template = scene.one("template")
+    scene.kill(watchdog)
+    scene.within(lambda: not is_alive(template), "it has ended")
+    (scene.root / "deaf").unlink()
+
+
+@row
 def test_next_watchdog_lets_the_drivers_finish(scene: Scene) -> None:
     watchdog = scene.begin(f'{ONE}\ngrace = "1 h"')
     scene.put("a", "wait")

@@ -235,6 +235,13 @@ KILLED = Group(
             10,
         ),
         Event(
+            "template_that_hears_nothing_ends_with_a_killed_watchdog_that_adopts",
+            "with ``adopt = true``, while what drivers are forked from (``preload``) loads and "
+            "ignores SIGTERM",
+            "it ends",
+            3,
+        ),
+        Event(
             "what_an_adopted_driver_sent_away_ends_with_it",
             "with ``adopt = true``, after a document has started a daemon; its driver dies under "
             "the next watchdog",
@@ -272,6 +279,14 @@ HOST = Group(
             "the directory of the watchdog's own records is removed, and a driver dies",
             "it is made again; documents go on, and the driver is replaced",
             20,
+        ),
+        Event(
+            "drivers_whose_records_were_removed_are_found_by_the_next_watchdog",
+            "the directory of the watchdog's own records is removed, and the watchdog is killed "
+            "while a driver has a document",
+            "the next one finds the driver, and begins nothing twice; with ``adopt = true`` it "
+            "replaces the driver after its document",
+            5,
         ),
         Event(
             "full_disk_of_the_queues_costs_time_alone",

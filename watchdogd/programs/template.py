@@ -110,11 +110,13 @@ def _take_control() -> socket.socket:
 
 def _be_template(control: socket.socket, live: Live) -> int:
     told = msgspec.json.decode(control.recv(LIMIT), type=Load)
-    linux.die_with_parent(told.watchdog)
+    # While it loads it may be deaf to all else, and has nothing to clean up; then its socket tells.
+    linux.die_with_parent(told.watchdog, signal.SIGKILL)
     linux.set_name(f"load {told.stage}")
     try:
         processor = _prepare(told)
         note = _check_threads()
+        linux.die_with_parent(told.watchdog)
     except Exception as error:  # noqa: BLE001 - a user's modules, and whatever they raise
         traceback.print_exception(error)
         why, code = _verdict(error)
