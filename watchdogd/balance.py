@@ -86,11 +86,7 @@ def initial(loads: Sequence[Load], room: Room) -> dict[str, int]:
 
 
 def move(
-    loads: Sequence[Load],
-    room: Room,
-    split: Mapping[str, int],
-    waited: float,
-    every: float,
+    loads: Sequence[Load], room: Room, split: Mapping[str, int], waited: float, every: float
 ) -> Move | None:
     """Return the next step to the split that is through first, if it is worth one so many seconds
     after the last."""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from queuedriver.disk.filesystem import open_fd
 from watchdogd.children import Child, Children
 from watchdogd.logs import open_log
 
@@ -50,20 +51,18 @@ def begin(
     closed. Where the local directory is not known yet, what it has to complain of goes to our
     stderr, until it has its Brief."""
     ours, theirs = socket.socketpair()
-    stderr = -1
     try:
-        if local is None:
-            stderr = fcntl.fcntl(_STDERR, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1)
-        else:
-            stderr = open_helper_log(local)
-        fd = theirs.fileno()
-        # No file system that somebody wants to unmount is to be held by it.
-        child = children.start(argv, os.environ, stdin=fd, output=stderr, directory="/")
+        with theirs, open_fd(_log_of(local)) as log:
+            fd = theirs.fileno()
+            # No file system that somebody wants to unmount is to be held by it.
+            child = children.start(argv, os.environ, stdin=fd, output=log, directory="/")
     except OSError:
         ours.close()
         raise
-    finally:
-        theirs.close()
-        if stderr >= 0:
-            os.close(stderr)
     return HelperProcess(child, ours)
+
+
+def _log_of(local: str | None) -> int:
+    if local is None:
+        return fcntl.fcntl(_STDERR, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1)
+    return open_helper_log(local)

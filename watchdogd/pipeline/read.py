@@ -345,10 +345,7 @@ def _add_stranger(path: Path, value: Any, known: Iterable[str], problems: Proble
 
 
 def _check_drivers(
-    hosts: Mapping[str, Mapping[str, Any]],
-    stages: int,
-    intakes: Sequence[str],
-    problems: Problems,
+    hosts: Mapping[str, Mapping[str, Any]], stages: int, intakes: Sequence[str], problems: Problems
 ) -> None:
     """Add drivers that a host is to have of stages, or of intakes, that there are not."""
     names = [*problems.names.values(), *intakes]

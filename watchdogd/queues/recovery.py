@@ -7,12 +7,7 @@ from contextlib import closing
 
 import msgspec
 
-from queuedriver.claims.liveness import (
-    DRIVERS,
-    NETWORK_BEAT,
-    Observer,
-    read_registrations,
-)
+from queuedriver.claims.liveness import DRIVERS, NETWORK_BEAT, Observer, read_registrations
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.processes import process_ticks
 from queuedriver.format.records import Registration

@@ -57,6 +57,7 @@ class Root:
             known = self._known is not None and mark == self._known.landmark
             if (found.st_dev, found.st_ino) == self._identity:
                 if known:
+                    self._remember(self._known, anew=False)
                     return
                 # Somebody removed our files, and perhaps another host has made them anew.
             elif not known:
@@ -116,17 +117,20 @@ class Root:
         mark = landmark(root, create=True, within=control.CONTROL)
         for name in control.OUR_DIRECTORIES:
             root.subdirectory(f"{control.CONTROL}/{name}", create=True).close()
-        self._remember(Known(mark, filesystem_type(self.root)))
+        known = Known(mark, filesystem_type(self.root))
+        self._remember(known, anew=known != self._known)
 
     def _remembered(self) -> Known | None:
         with suppress(OSError), Directory.open(self._local) as here:
             return read_record(here, _MEMORY, Known)
         return None
 
-    def _remember(self, known: Known) -> None:
-        if known == self._known:
-            return
+    def _remember(self, known: Known | None, *, anew: bool) -> None:
+        """Write down what the next watchdog is to know the root by, if it is new or was removed."""
         self._known = known
-        # Where this cannot be written, the next watchdog has only what it finds to go by.
-        with suppress(OSError), Directory.open(self._local, create=True) as here:
+        if not anew and os.path.exists(os.path.join(self._local, _MEMORY)):
+            return
+        # Where this cannot be written, the next watchdog has only what it finds to go by. A local
+        # directory that was moved away is not to be in its own way when it comes back.
+        with suppress(OSError), Directory.open(self._local, create=anew) as here:
             here.write_aside(_MEMORY, msgspec.json.encode(known))

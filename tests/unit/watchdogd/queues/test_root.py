@@ -70,6 +70,22 @@ def test_root_is_made_at_the_start_and_known_again(site: Site) -> None:
     assert site.landmark() == first
 
 
+def test_root_is_known_again_though_the_local_directory_was_removed_meanwhile(site: Site) -> None:
+    ground = site.ground()
+    ground.check()
+    shutil.rmtree(site.local)
+    # Whoever tidied it up may be at it still, or have moved it away: that is not made again here.
+    ground.check()
+    assert not site.local.exists()
+    site.local.mkdir()
+    ground.check()
+    site.root.rename(site.root.parent / "elsewhere")
+    (site.root / ".watchdogd").mkdir(parents=True)
+    (site.root / ".watchdogd/landmark").write_text("0123456789abcdef")
+    with pytest.raises(FileSystemTrouble, match="is not the directory that it was"):
+        site.ground(fresh=False).check()
+
+
 @pytest.mark.parametrize("there", ["nothing", "an empty directory", "another pipeline's root"])
 @pytest.mark.parametrize("who", ["who saw it", "their successor"])
 def test_root_that_went_away_is_trouble_and_is_not_made_again(
