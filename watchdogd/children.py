@@ -300,14 +300,14 @@ class Children:
             due = min(due, child.due_at)
         return due
 
-    def guard(self, local: str, now: float) -> float:
-        """Have a warden, a process that ends what this one leaves if it is killed; return when to
-        see to that again. OSError if none can be started."""
+    def guard(self, local: str, now: float, *, adopts: bool) -> float:
+        """Have a warden, a process that ends what this one leaves if it is killed, but for drivers
+        that another `adopts`; return when to see to that again. OSError if none can be started."""
         if self._warden is not None and self._warden.exit is None:
             return math.inf
         if now >= self._warden_at:
             self._warden_at = now + _WARDEN_EVERY
-            said = (str(os.getpid()), begin_of_lives(), local)
+            said = (str(os.getpid()), begin_of_lives(), local, "adopt" * adopts)
             argv = (sys.executable, "-P", "-m", "watchdogd.programs.warden", *said)
             with open_fd(open_log(os.path.join(local, "warden.log"), _LOG_SIZE, 1)) as log:
                 self._warden = self.start(argv, os.environ, output=log)

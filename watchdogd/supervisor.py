@@ -190,8 +190,7 @@ class Supervisor:
         return math.inf
 
     def _guard(self, now: float) -> float:
-        # Drivers that may outlive their watchdog need nobody who ends them.
-        return math.inf if self.pipeline.adopt else self._children.guard(self.context.local, now)
+        return self._children.guard(self.context.local, now, adopts=self.pipeline.adopt)
 
     # Wishes
 
@@ -249,13 +248,11 @@ class Supervisor:
         """Let each driver finish what it has at hand, stages from the first to the last."""
         if self.context.leaving:
             return
-        # Stages from the first to the last.
         self.context.leaving = True
         self._notifier.stopping()
         self._notifier.extend(leaving_takes(self.stages.alive))
         if why:
-            words = f"leaving: {why}; a second signal hurries the documents"
-            self._events.say("note", words)
+            self._events.say("note", f"leaving: {why}; a second signal hurries the documents")
 
     # Acts
 

@@ -272,7 +272,6 @@ def test_drivers_to_be_adopted_outlive_the_watchdog_and_are_adopted(
     scene.put("a", "wait")
     scene.is_working("a")
     driver = scene.a_driver()
-    assert not scene.sort("warden")
     scene.kill(watchdog)
     scene.until(lambda: not scene.sort("helper"), "the helper has left")
     scene.run()
@@ -348,6 +347,18 @@ def test_template_that_hears_nothing_ends_with_a_killed_watchdog_that_adopts(sce
     scene.kill(watchdog)
     scene.within(lambda: not is_alive(template), "it has ended")
     (scene.root / "deaf").unlink()
+
+
+@row
+def test_command_that_hears_nothing_ends_with_a_killed_watchdog_that_adopts(scene: Scene) -> None:
+    deaf = "on_event = ['sh', '-c', 'trap \"\" TERM; while :; do sleep 3600; done']"
+    watchdog = scene.begin(ONE, pipeline=f"adopt = true\n{deaf}")
+    driver = scene.a_driver()
+    scene.kill(watchdog)
+    scene.within(lambda: scene.all_pids() == [driver], "the commands have ended")
+    scene.write(ONE, pipeline="adopt = true")
+    scene.run()
+    scene.until(lambda: scene.count("adopted", "one-1") == 1, "the driver goes on")
 
 
 @row

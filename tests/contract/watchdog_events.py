@@ -242,6 +242,12 @@ KILLED = Group(
             3,
         ),
         Event(
+            "command_that_hears_nothing_ends_with_a_killed_watchdog_that_adopts",
+            "with ``adopt = true``, while an event's command ignores SIGTERM",
+            "it is ended after 5 s; drivers go on",
+            10,
+        ),
+        Event(
             "what_an_adopted_driver_sent_away_ends_with_it",
             "with ``adopt = true``, after a document has started a daemon; its driver dies under "
             "the next watchdog",

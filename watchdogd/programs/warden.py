@@ -1,12 +1,13 @@
 """The warden: outlives a watchdog that was killed, and ends what that one left running.
 
-    python -P -m watchdogd.programs.warden PID BEGINS LOCAL
+    python -P -m watchdogd.programs.warden PID BEGINS LOCAL [adopt]
 
 When a watchdog dies, the kernel asks its drivers to leave, which they do after the document at
 hand, or when its grace is over. One that cannot hear that, because C code holds the interpreter's
 lock or because the processor ignores SIGTERM, would go on for as long as its document does, with
 nobody to look after it. For those there is SIGKILL, a little after the grace of their stage; and
 for whatever else was started on behalf of this watchdog, known by the life in its environment.
+Where the next watchdog is to adopt the drivers, these are left alone, with all that they need.
 
 It waits for the end of the watchdog's process, and for nothing else: be there a helper or none, and
 whatever the file system of the queues does, of which it touches nothing. Until it has something to
@@ -29,7 +30,7 @@ _LOOK_EVERY = 1.0
 _DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def main(parent: int, begins: str, local: str) -> None:
+def main(parent: int, begins: str, local: str, adopts: bool) -> None:
     """Wait for the watchdog's end; then end all that it has started, each in its time."""
     for number in _DEAF_TO:
         # A service manager may send them to everybody; what is for us comes by the parent's end.
@@ -39,15 +40,20 @@ def main(parent: int, begins: str, local: str) -> None:
         # Once it is not our parent any more, its number may be another's.
         if os.getppid() == parent:
             select.select([watchdog], [], [])
-    _end_all(begins, local, time.monotonic())
+    _end_all(begins, local, adopts, time.monotonic())
 
 
-def _end_all(begins: str, local: str, died_at: float) -> None:
+def _end_all(begins: str, local: str, adopts: bool, died_at: float) -> None:
     from watchdogd.children import GRACE, climb_takes, marked
     from watchdogd.policy import leaves_within
 
     last_end = died_at
-    while left := [*marked([begins], but={os.getpid()})]:
+    while left := [
+        (one, environ)
+        for one, environ in marked([begins], but={os.getpid()})
+        # What drivers are forked from, and what either has started, has that of its stage.
+        if not (adopts and GRACE in environ)
+    ]:
         now = time.monotonic()
         due = now + _LOOK_EVERY
         for one, environ in left:
@@ -94,4 +100,4 @@ def _say_why(pid: int, local: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], bool(sys.argv[4]))

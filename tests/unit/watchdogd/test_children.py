@@ -61,7 +61,7 @@ def test_start_that_fails_for_want_of_descriptors_keeps_none(
                     children.start(["true"], os.environ, order=b"x")
                 else:
                     # Each one later than the one before may be replaced.
-                    children.guard(str(tmp_path), now=free * 60.0)
+                    children.guard(str(tmp_path), now=free * 60.0, adopts=False)
             except OSError as error:
                 failed += error.errno == errno.EMFILE
         assert open_files() == before, free
