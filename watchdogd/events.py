@@ -48,37 +48,14 @@ _MOST_WAITING = 100
 _LOOK = 0.02
 _FIELD = re.compile(rf"\{{({'|'.join(EVENT_FIELDS)})\}}")
 
-Kind = Literal[
-    "watchdog-started",
-    "watchdog-stopped",
-    "adopted",
-    "started",
-    "ready",
-    "exited",
-    "restarted",
-    "recycled",
-    "crash-looped",
-    "trial",
-    "hung",
-    "killed",
-    "unkillable",
-    "scaled",
-    "moved",
-    "paused",
-    "stage-tripped",
-    "resumed",
-    "reloaded",
-    "reload-refused",
-    "waiting-fs",
-    "fs-well",
-    "recovered",
-    "discarded",
-    "drained",
-    "closed-queue",
-    "degraded",
-    "asked",
-    "note",
-]
+_OfWatchdog = Literal["watchdog-started", "watchdog-stopped"]
+_OfDriver = Literal["adopted", "started", "ready", "exited", "restarted", "recycled"]
+_OfItsTrouble = Literal["crash-looped", "trial", "hung", "killed", "unkillable"]
+_OfStage = Literal["scaled", "moved", "paused", "stage-tripped", "resumed"]
+_OfFiles = Literal["reloaded", "reload-refused", "waiting-fs", "fs-well"]
+_OfQueue = Literal["recovered", "discarded", "drained", "closed-queue", "degraded"]
+# In the order of docs/pipeline-file.rst.
+Kind = Literal[_OfWatchdog, _OfDriver, _OfItsTrouble, _OfStage, _OfFiles, _OfQueue, "asked", "note"]
 
 
 class Say(Protocol):
