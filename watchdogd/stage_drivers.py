@@ -68,15 +68,14 @@ class Context(msgspec.Struct, eq=False):
     finished: bool = False
 
 
-class Starts:
+class Starts(msgspec.Struct, eq=False):
     """How many drivers may still be started: in this turn of the loop, which hears nothing
     meanwhile; and at once on this host, beside those that start now."""
 
-    def __init__(self, in_turn: int, at_once: int) -> None:
-        self.in_turn = in_turn
-        self.at_once = at_once
-        # A driver was not started for want of either.
-        self.put_off = False
+    in_turn: int
+    at_once: int
+    # A driver was not started for want of either.
+    put_off: bool = False
 
     def take(self, *, first: bool) -> bool:
         """Return whether one more driver may be started. The first that starts of its stage does

@@ -27,6 +27,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import msgspec
+
 from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
@@ -80,17 +82,14 @@ _SOON = 0.1
 _IMPORTS_TAKE = 30.0
 
 
-class Chore:
+class Chore(msgspec.Struct, eq=False):
     """Something that is done every so many seconds."""
 
-    def __init__(
-        self, work: Callable[[], None], every: float, *, amid_trouble: bool = False
-    ) -> None:
-        self.work = work
-        self.every = every
-        # Whether it is done also while the file system is not well.
-        self.amid_trouble = amid_trouble
-        self.due_at = 0.0
+    work: Callable[[], None]
+    every: float
+    # Whether it is done also while the file system is not well.
+    amid_trouble: bool = False
+    due_at: float = 0.0
 
 
 class PipelineReader:
