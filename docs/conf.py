@@ -56,7 +56,7 @@ class CodeTable(Directive):
 
 
 class TransitionTable(CodeTable):
-    """Prints a protocol's steps: `.. transition-table:: queuedriver.doors.fuq.tables:CLIENT`."""
+    """Prints a protocol's steps: `.. transition-table:: queuedriver.doors.fuq.client:CLIENT`."""
 
     widths = "14 22 40 14 10"
 

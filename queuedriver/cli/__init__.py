@@ -17,9 +17,8 @@ check       names every broken rule of a queue, and repairs
 settings    what a struct of settings is as a command line, and what it makes of one
 broker, worker, client
             the front doors, each with a command for each protocol; `stderr_thread` writes what a
-            broker, a worker or a watchdog tells
+            broker, a worker or a watchdog tells; `keys` is in broker
 fuq         jobs of many tasks: submit, status, hold, release, cancel, stop
-keys        makes keys for the front doors
 """
 
 from queuedriver.cli.program import Command, Program, describe, say, say_some
@@ -73,7 +72,7 @@ COMMANDS = {
         "client", "Bring files to a broker, and take back the answers.", "fuq", "pingpong"
     ),
     "fuq": Command("fuq", "", "Submit arrays of jobs, and steer them.", _FUQ),
-    "keys": Command("keys", "keys", "Make keys by which brokers and workers know each other."),
+    "keys": Command("broker", "keys", "Make keys by which brokers and workers know each other."),
     "recover": Command("operate", "recover", "Take back what dead drivers left."),
     "check": Command("check", "check", "Name every broken rule of a queue; repair on request."),
 }

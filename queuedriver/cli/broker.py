@@ -1,4 +1,5 @@
-"""`broker`: deal the documents of queues to workers that do not mount them."""
+"""`broker`: deal the documents of queues to workers that do not mount them; `keys`: by which they
+know each other."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from queuedriver.cli.render import escape_name
 from queuedriver.cli.run import summary
 from queuedriver.cli.settings import exits, rows_of, settings_of
 from queuedriver.cli.stderr_thread import StderrThread
+from queuedriver.cli.words import argument
 from queuedriver.doors.fuq import settings as of_fuq
 from queuedriver.doors.pingpong import settings as of_pingpong
 from queuedriver.doors.roundrobin import settings as of_roundrobin
@@ -81,3 +83,19 @@ def _deal(settings: AnyBroker, quiet: bool) -> int:
         if not quiet:
             stderr.say(summary(left))
     return left.exit_code
+
+
+def keys(directory: str = argument("DIR", "Where to put them; made where it is missing.")) -> int:
+    """Make a pair of CURVE keys.
+
+    \b
+    A broker's DIR    own.key_secret, which nobody else may read
+                      authorized/*.key: the own.key of each worker and client that may connect
+    A worker's DIR    own.key_secret
+                      broker.key: the own.key of its broker
+    """
+    need_zmq()
+    from queuedriver.doors.transports.curve import make_keys
+
+    print(make_keys(directory))
+    return 0

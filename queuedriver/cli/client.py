@@ -33,9 +33,9 @@ def roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -
     asked = settings_of(of_roundrobin.ClientSettings, told)
     if asked.console:
         need_zmq()
-        from queuedriver.doors.roundrobin import console_client
+        from queuedriver.doors.roundrobin.console import ClientConsole
 
-        return console_client.run(asked)
+        return ClientConsole(asked).run()
     return _ask(asked)
 
 

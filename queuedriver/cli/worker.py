@@ -44,9 +44,9 @@ def _of(settings: type[ZmqWorker], *codes: int, words: str = "") -> Callable[...
         asked = settings_of(settings, told)
         if isinstance(asked, of_roundrobin.WorkerSettings) and asked.console:
             need_zmq()
-            from queuedriver.doors.roundrobin import console_worker
+            from queuedriver.doors.roundrobin.console import WorkerConsole
 
-            return console_worker.run(asked)
+            return WorkerConsole(asked).run()
         from queuedriver.doors.worker import work
 
         processor, asked = processor_of(call, command, server), asked.placed()

@@ -3,16 +3,15 @@ workers, and the clients that ask.
 
 settings        what each is told: a struct is its command line, and makes what it names
 broker          a driver whose work is done elsewhere: hear, deal, settle (read this first)
-breakers        services that stop by themselves
+services        what holds one service while the others go on: it has stopped itself, or is full
 service_queue   one service's queue: what waits in it, and how what was dealt ends
 requests        clients' requests and the answers to them, on disk
 conversation    a session over a transport: what is heard and said, in every loop
 worker          the other end: takes documents, runs a processor, sends what comes of them
 workspace       the directory in which a worker's processor finds its document
 client          asks for a command line
-client_session  what clients of all protocols do: repeat what has no answer, give it up
 words           what a session and its loop say to each other, whatever the protocol
-table           what a transition table is; statuses: how a document ended, as a code and a text
+table           what a transition table is
 exchange        all workers of one broker: who is listed, what each has in hand, whose turn it is
 transports/  sockets: ZeroMQ, TCP, and their keys
 pingpong/ roundrobin/ scale0/ fuq/  a protocol each

@@ -12,42 +12,39 @@ is released by whoever notices, charged to nobody, and a result that comes too l
 """
 
 import contextlib
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence, Sized
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
-from queuedriver.doors.breakers import Breakers
+from queuedriver.doors import words
 from queuedriver.doors.conversation import PATIENCE, Conversation
 from queuedriver.doors.exchange import DEAF_AFTER, Exchange, Worker
-from queuedriver.doors.service_queue import Head
+from queuedriver.doors.service_queue import Head, ServiceQueue
+from queuedriver.doors.services import Breakers, Pressures
 from queuedriver.doors.settings import AnyBroker
-from queuedriver.doors.transports.base import Listening, Transport
-from queuedriver.doors.words import (
-    Asked,
-    Effect,
-    Effects,
-    End,
-    How,
-    Request,
-    Send,
-    Work,
-    shown,
-    soonest,
-)
+from queuedriver.doors.transports.base import Transport
+from queuedriver.doors.words import Asked, End, Send, shown
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Left, Life, Loop
-from queuedriver.driving.plan import Quit, Seen
+from queuedriver.driving.plan import Quit, Seen, Wait
 from queuedriver.driving.setup import Opened, Place, free_id, opened
 from queuedriver.driving.wake import Woken
 from queuedriver.format.records import Counters
 from queuedriver.options import Options
+
+if TYPE_CHECKING:
+    from queuedriver.jobs.scheduler import Scheduler
+
+    # Where work comes from, and where its ends go: a queue's documents and requests, or jobs.
+    Source = ServiceQueue | Scheduler
 
 # How much is done before the loop looks at what is not frames.
 _ROUNDS = 32
@@ -65,7 +62,7 @@ class Broker(Life):
     def __init__(
         self,
         told: AnyBroker,
-        say: Callable[[str], None] = lambda words: None,
+        say: Callable[[str], None] = lambda text: None,
         listening: Callable[[Sequence[str]], None] = lambda endpoints: None,
         board: Board | None = None,
     ) -> None:
@@ -86,7 +83,7 @@ class Broker(Life):
             limits = Limits(msgspec.structs.replace(self.options, timeout=None), last=last)
             at_end.callback(limits.close)
             # First of all: an address that is taken is said before any queue is touched.
-            transport = self.listen()
+            transport = self.told.transport()
             at_end.callback(transport.close)
             self._listening(transport.endpoints)
             found: list[Opened] = []
@@ -118,7 +115,7 @@ class Broker(Life):
     def _make_loop(
         self, found: Sequence[Opened], transport: Transport, limits: Limits
     ) -> "BrokerLoop":
-        exchange = self.session()
+        exchange = self.told.session(self.id)
         everything = found[0]._replace(
             queues=[queue for one in found for queue in one.queues],
             targets=tuple(target for one in found for target in one.targets),
@@ -132,89 +129,25 @@ class Broker(Life):
             loop.unpack = loop.unpack or source.unpack
         return loop
 
-    # What a console has otherwise
 
-    def listen(self) -> Listening:
-        """Return its sockets."""
-        return self.told.transport()
-
-    def session(self) -> Exchange[Any]:
-        """Return its session, once it has an id."""
-        return self.told.session(self.id)
-
-
-class Source(Protocol):
-    """Where work comes from, and where its ends go: a queue, or jobs."""
-
-    service: str
-    # The queue that it is of.
-    queue: InputQueue
-
-    @property
-    def dealt(self) -> Sized:
-        """Return what workers have."""
-
-    @property
-    def unfinished(self) -> int:
-        """Return of how many documents it has something, be it with workers or not."""
-
-    @property
-    def unpack(self) -> Callable[[float], bool] | None:
-        """Return what begins, at an instant, with a document that holds many works, if one waits,
-        and returns whether; None where there are no such documents."""
-
-    def heads(self, now: float) -> Iterable[Head]:
-        """Return what is next, in the order in which workers are looked for."""
-
-    def take(self, head: Head, now: float) -> Work | None:
-        """Claim what is next; None when it was not to be had, or has ended already."""
-
-    def end(self, claim: str, how: How, now: float) -> bool:
-        """End what a worker had; False when it is none of its own. An OSError says that a file
-        system is not well: then it is asked again, when that is."""
-
-    def ask(self, request: Request, now: float) -> str:
-        """Keep a client's request; return why it is not taken, if it is not."""
-
-    def turn(self, now: float) -> Effects:
-        """Do what time has brought."""
-
-    def next_turn_at(self) -> float | None:
-        """Return when `turn` is worth calling."""
-
-    def wake(self) -> None:
-        """Look at once: there may be something new."""
-
-    def clean(self) -> None:
-        """Open everything anew: the file system is well again."""
-
-    def give_back(self, why: str) -> None:
-        """Release what workers still have."""
-
-    def close(self) -> None:
-        """Close what is open."""
-
-
-class Complaint:
+class Complaint(msgspec.Struct):
     """Says which workers are missing for what waits, after a while, and once."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        # The workers that are missing, in words; since when; whether that was said.
-        self._missing = ""
-        self._since = 0.0
-        self._is_made = False
+    _say: Callable[[str], None]
+    # The workers that are missing, in words; and when to say so.
+    _missing: str = ""
+    _say_at: float = math.inf
 
     def consider(self, missing: str, now: float) -> None:
         """Say which workers are missing, if it is time to; empty: none are."""
         if missing != self._missing:
-            self._missing, self._since, self._is_made = missing, now, False
-        elif missing and not self._is_made and now - self._since >= PATIENCE:
-            self._is_made = True
+            self._missing, self._say_at = missing, now + PATIENCE
+        elif missing and now >= self._say_at:
+            self._say_at = math.inf
             self._say(f"{missing}; what waits is dealt when one comes")
 
 
-def no_worker_of(sources: Iterable[Source], workers: Collection[Worker], now: float) -> str:
+def no_worker_of(sources: "Iterable[Source]", workers: Collection[Worker], now: float) -> str:
     """Say for which queues, where something waits, no worker is there; empty: for none."""
     missing = []
     for source in sources:
@@ -228,7 +161,9 @@ def no_worker_of(sources: Iterable[Source], workers: Collection[Worker], now: fl
 class BrokerLoop(Loop):
     """A driver's loop; it also listens, and its work is to deal."""
 
-    breaker: Breakers  # type: ignore[assignment] # to the loop they are as one
+    # Services do not stop one another; to the loop they are as one.
+    breaker: Breakers  # type: ignore[assignment]
+    pressure: Pressures  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -245,21 +180,23 @@ class BrokerLoop(Loop):
         self._level = level
         self.exchange = exchange
         self.talk = Conversation(exchange, transport, self._act, tell, level, DEAF_AFTER)
-        # Services do not stop one another.
         told = options.trip_after, self.clock, self._look_soon
         self.breaker = Breakers(self.queues, *told, tally)
         for breaker in self.breaker.of.values():
             breaker.beats = (found.beats,)
+        # Several services may have one output.
+        outputs = options, self.queues, found.observer, lambda: self.crowd * len(self.queues)
+        self.pressure = Pressures(*outputs, self._served)
         # Whose turn it is: the one that had one longest ago is first.
         self.sources: deque[Source] = deque()
         # What begins with documents that hold many works, of the one source that has them.
         self.unpack: Callable[[float], bool] | None = None
         # What is yet to be written down, and how many bytes clients ask in it.
-        self._wanted: deque[Effect] = deque()
+        self._wanted: deque[words.Effect] = deque()
         self._asked_bytes = 0
         # When something was dealt last.
         self._dealt_at = 0.0
-        self._complaint = Complaint(lambda words: self.talk.say(0, words))
+        self._complaint = Complaint(lambda text: self.talk.say(0, text))
         for fd in self.talk.fds:
             self.waker.also(fd)
 
@@ -312,9 +249,7 @@ class BrokerLoop(Loop):
             if not self.talk.transport.pending():
                 break
 
-    # Hear
-
-    def _act(self, effect: Effect) -> None:
+    def _act(self, effect: words.Effect) -> None:
         """Keep what is to be done on queues for later."""
         if type(effect) is Asked:
             size = sum(map(len, effect.request.frames))
@@ -324,11 +259,11 @@ class BrokerLoop(Loop):
             self._asked_bytes += size
         self._wanted.append(effect)
 
-    # Deal
-
-    def _next(self, now: float) -> tuple[Source, Head, Any] | None:
-        """Return what is to be dealt next, and to whom."""
-        self.exchange.new_round()
+    def _ready(self, now: float) -> "list[tuple[Source, Head, Any]]":
+        """Return what is next of each source that has something for a worker, and for which."""
+        if self.exchange.reserved:
+            self.exchange.new_round()
+        pick, ready = self.exchange.pick, []
         for source in self.sources:
             queue = source.queue
             if queue not in self.unpaused or (
@@ -336,20 +271,21 @@ class BrokerLoop(Loop):
             ):
                 continue
             for head in source.heads(now):
-                worker = self.exchange.pick(head.service, now, head.need, alone=head.alone)
+                worker = pick(head.service, now, head.need, alone=head.alone)
                 if worker is not None:
-                    return source, head, worker
-        return None
+                    ready.append((source, head, worker))
+                    break
+        return ready
 
     def _deal(self, now: float) -> bool:
         """Deal one item, if there is one for which a worker is ready, and room; else see whether
         there may be more. Return whether."""
-        found = self._next(now)
-        if found is None:
-            return self.unpack is not None and self.unpack(now)
-        if self.limited and self.pressure.full(self.published):
-            return False
-        source, head, worker = found
+        found = ready = self._ready(now)
+        if self.limited:
+            found = [one for one in ready if not self.pressure.is_full(one[0].queue)]
+        if not found:
+            return not ready and self.unpack is not None and self.unpack(now)
+        source, head, worker = found[0]
         if len(self.sources) > 1:
             self.sources.remove(source)
             self.sources.append(source)
@@ -371,16 +307,21 @@ class BrokerLoop(Loop):
             self.talk.say(1, f"{work.docid} is dealt to {shown(dealt.peer)}")
         return True
 
-    # Settle
-
     def _settle(self, now: float) -> None:
         """Write down what has ended, and what clients asked. An OSError says that a queue is not
         well."""
-        while self._wanted:
-            wanted = self._wanted.popleft()
+        waiting = self._wanted
+        while waiting:
+            wanted = waiting[0]
             if type(wanted) is End:
-                self._end(wanted, now)
-            elif type(wanted) is Asked:
+                for source in self.sources:
+                    if source.end(wanted.claim, wanted.how, now):
+                        break
+                # Only now: an answer that could not be kept is nowhere but here.
+                waiting.popleft()
+                continue
+            waiting.popleft()
+            if type(wanted) is Asked:
                 # What is not on disk is not promised: on trouble its client asks again.
                 request = wanted.request
                 self._asked_bytes -= sum(map(len, request.frames))
@@ -389,18 +330,6 @@ class BrokerLoop(Loop):
                         self.talk.say(0, why)
         for source in self.sources:
             self.talk.carry_out(source.turn(now), now)
-
-    def _end(self, end: End, now: float) -> None:
-        try:
-            for source in self.sources:
-                if source.end(end.claim, end.how, now):
-                    break
-        except OSError:
-            # An answer that could not be kept is nowhere but here.
-            self._wanted.appendleft(end)
-            raise
-
-    # Look and rest
 
     def look(self) -> None:
         """Look as any driver does; and deal no more once we are to leave, be it later."""
@@ -432,7 +361,17 @@ class BrokerLoop(Loop):
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""
-        return not self.exchange.busy and self._next(now) is not None
+        return bool(self._served(now))
+
+    def _served(self, now: float) -> list[InputQueue]:
+        """Return the queues of which there is something to deal, and somebody to take it."""
+        return [] if self.exchange.busy else [source.queue for source, *_ in self._ready(now)]
+
+    def pause(self, decision: Wait) -> None:
+        """Pause; where one service has no room, look out for what comes for the others."""
+        if decision.state == "blocked" and len(self.sources) > 1:
+            decision = msgspec.structs.replace(decision, state="ready")
+        super().pause(decision)
 
     def before_sleep(self) -> None:
         """While workers are at it, there is no rest that would be worth a write."""
@@ -442,11 +381,11 @@ class BrokerLoop(Loop):
     def wait(self, seconds: float) -> Woken:
         """Answer what needs no queue as it comes; wake for what does."""
         now = time.monotonic()
-        end, could, naps = now + seconds, self.waits(now), False
+        end, served, naps = now + seconds, self._served(now), False
         while True:
             # While a file system is not well they do nothing.
             sources = self.sources if not self.trouble else ()
-            due = soonest(*(source.next_turn_at() for source in sources))
+            due = words.soonest(*(source.next_turn_at() for source in sources))
             at = min(one for one in (end, self.talk.next_turn_at(), due) if one is not None)
             if naps:
                 # Nothing waits for anything: let the heartbeats of many come together.
@@ -462,7 +401,7 @@ class BrokerLoop(Loop):
             self.talk.hold()
             self.talk.turn(now, time.time())
             if not self.trouble and (
-                self._wanted or (due is not None and due <= now) or self.waits(now) != could
+                self._wanted or (due is not None and due <= now) or self._served(now) != served
             ):
                 # What is held goes with what is dealt now.
                 return "other"
@@ -479,13 +418,9 @@ class BrokerLoop(Loop):
             except OSError as error:
                 self.on_trouble(error)
 
-    # Count
-
     def counters(self) -> Counters:
         """Return the counters with what was handed over a moment ago; from any thread."""
         return self.tally.counters(0.0, sum(len(queue.handed_over) for queue in self.queues))
-
-    # Leave
 
     def wish(self) -> tuple[str, str]:
         """Leave only when workers have brought what they have, or the time for that is up."""

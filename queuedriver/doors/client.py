@@ -5,10 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.doors.client_session import ClientSession
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.transports.base import Transport
-from queuedriver.doors.words import Effect, Ended, Result
+from queuedriver.doors.words import ClientSession, Effect, Ended, Result
 from queuedriver.errors import Unreachable
 from queuedriver.format import names
 

@@ -29,12 +29,13 @@ and, where not every worker may have every work, its own `pick` around this one.
 import heapq
 import math
 from collections.abc import Collection, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from queuedriver.claims.outcomes import Doubted, Failed, Released, Setback
-from queuedriver.doors.words import Answer, Close, Effects, End, Request, Say, Send, Work, shown
+from queuedriver.doors import words
+from queuedriver.doors.words import Answer, Effects, End, Request, Say, Send, Work, shown
 from queuedriver.errors import RemoteProtocolError
 from queuedriver.format.records import Failure
 
@@ -96,11 +97,10 @@ class Worker(msgspec.Struct, eq=False):
 W = TypeVar("W", bound=Worker)
 
 
-class Exchange(Generic[W]):
+class Exchange(words.Session, Generic[W]):
     """The workers of one broker. `now` is the loop's monotonic clock, in seconds."""
 
     worker: type[W]
-    is_stream: ClassVar[bool] = False
     settling_frees = True
     one_process = True
     # How long a client's request waits for a worker, in seconds; and how many may.
@@ -109,12 +109,7 @@ class Exchange(Generic[W]):
     # How many workers are listed at most.
     max_workers = 10_000
 
-    def __init__(
-        self,
-        *,
-        silent_after: float = math.inf,
-        job_timeout: float | None = None,
-    ) -> None:
+    def __init__(self, *, silent_after: float = math.inf, job_timeout: float | None = None) -> None:
         # Those that are listed, by name.
         self.workers: dict[bytes, W] = {}
         # Whether nothing is dealt any more, and workers are sent away.
@@ -131,16 +126,8 @@ class Exchange(Generic[W]):
 
     # What a protocol supplies
 
-    def joined(self, peer: bytes, now: float) -> Effects:
-        """Greet a connection that was made. Only transports that have connections say so."""
-        return []
-
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
-        """Take in one message; of a stream, one chunk of bytes. `wall` is the time of day."""
         raise NotImplementedError
-
-    def was_deaf(self, seconds: float, now: float) -> None:
-        """Take note that what is heard for `HEARS_OUT` from now on may be so old."""
 
     def frames_of(self, worker: W, work: Work) -> tuple[bytes, ...]:
         """Return how a work is said to a worker."""
@@ -238,8 +225,7 @@ class Exchange(Generic[W]):
 
     def new_round(self) -> None:
         """Keep nobody for anything any more: whoever waits for a worker is to ask first."""
-        if self.reserved:
-            self.reserved.clear()
+        self.reserved.clear()
 
     def pick(self, service: str, now: float, need: int = 1, *, alone: bool = False) -> W | None:
         """Return whose turn it is of those that would take this; `alone`: and have nothing in hand.
@@ -366,7 +352,7 @@ class Exchange(Generic[W]):
                     effects += self.lose(worker, SILENT)
             elif any(now - since >= self._job_timeout for _, since in worker.in_hand.values()):
                 effects += self.lose(worker, OVERDUE)
-                effects.append(Close(worker.name, "it has had something for too long"))
+                effects.append(words.Close(worker.name, "it has had something for too long"))
             elif (frames := self.probe(worker)) is not None:
                 effects.append(Send(worker.name, frames))
         return effects

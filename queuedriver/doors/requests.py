@@ -13,6 +13,8 @@ had no answer yet repeats it. It is known as long as it is not answered, and for
 that, with its answer.
 """
 
+import itertools
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -152,12 +154,8 @@ class Requests:
 
     def late(self, now: float, patience: float) -> list[str]:
         """Return those that have waited for so long, the first one first."""
-        found = []
-        for docid, since in self.waiting.items():
-            if now - since < patience:
-                break
-            found.append(docid)
-        return found
+        late = itertools.takewhile(lambda one: now - one[1] >= patience, self.waiting.items())
+        return [docid for docid, _ in late]
 
     def knows(self, request: Request) -> bool:
         """Tell whether it came before."""
@@ -220,16 +218,12 @@ class Requests:
         """Hand over what is held for clients that are there again; drop the answers of those that
         did not come back."""
         for peer in list(self.held):
-            self._send_held(peer)
-            answers = self.held.get(peer, [])
-            while answers and answers[0][0] <= now:
-                self._drop(answers.pop(0)[1].docid)
-            if not answers:
-                self.held.pop(peer, None)
+            self._send_held(peer, now)
 
-    def _send_held(self, peer: bytes) -> None:
+    def _send_held(self, peer: bytes, now: float = -math.inf) -> None:
+        """Hand over what is held for a client that is there; drop what was held until now."""
         answers = self.held.get(peer, [])
-        while answers and self._send(peer, answers[0][1].frames):
+        while answers and (self._send(peer, answers[0][1].frames) or answers[0][0] <= now):
             self._drop(answers.pop(0)[1].docid)
         if not answers:
             self.held.pop(peer, None)

@@ -19,19 +19,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from queuedriver.claims import outcomes
 from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.document import Output
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outcomes import (
-    DONE,
-    Ending,
-    Failed,
-    Released,
-    Setback,
-    first_line,
-    from_exception,
-)
+from queuedriver.claims.outcomes import DONE, Ending, Failed, Released, Setback
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.requests import PREFIX, Requests, brought_to
 from queuedriver.doors.transports.base import AROUND
@@ -73,22 +66,6 @@ class Dealt(msgspec.Struct, frozen=True):
     since: float
 
 
-class Waits:
-    """How long what is dealt has waited: of what is dealt in a tenth of a second one is looked at,
-    and counts for all."""
-
-    def __init__(self) -> None:
-        # How long what is dealt now has waited, and until when that is so, on the monotonic clock.
-        self._waited: float | None = None
-        self._until = 0.0
-
-    def of(self, name: str, queue: InputQueue, now: float) -> float | None:
-        """Return for how long the name that is dealt next has waited; None where nobody knows."""
-        if now >= self._until:
-            self._waited, self._until = queue.waiting.waited(name), now + _WAITS_ALIKE
-        return self._waited
-
-
 class ServiceQueue(msgspec.Struct, eq=False):
     """What waits for one service, and what its workers have."""
 
@@ -113,7 +90,9 @@ class ServiceQueue(msgspec.Struct, eq=False):
     _troubled: frozenset[str] = frozenset()
     _rest_until: float = 0.0
     _look_at: float = 0.0
-    _waits: Waits = msgspec.field(default_factory=Waits)
+    # How long what is dealt now has waited, None where nobody knows; and until when that is so.
+    _waited: float | None = None
+    _waited_until: float = 0.0
     # Which other brokers live, as far as is known.
     _lives: dict[str, bool] = {}
 
@@ -207,13 +186,16 @@ class ServiceQueue(msgspec.Struct, eq=False):
             name, listed = self._waiting.popitem(last=False)
             self._listed -= listed
             usual = names.is_plain(name) is not None
-        waited = self._waits.of(name, self.queue, now) if self._tally.board is not None else None
+        board = self._tally.board
+        if board is not None and now >= self._waited_until:
+            self._waited = self.queue.waiting.waited(name)
+            self._waited_until = now + _WAITS_ALIKE
         for claim in self.queue.claim([name], usual=usual):
             try:
                 payload, request = _read(claim, self.requests, self._max_message)
             except (ProcessorFailed, OSError) as error:
                 # It cannot be read, or not be sent.
-                self._end_claim(claim, from_exception(error), 0.0)
+                self._end_claim(claim, outcomes.from_exception(error), 0.0)
                 return None
             facts = claim.token, claim.docid, claim.attempt, payload, self.service
             work = Work(*facts, request, head.alone)
@@ -221,10 +203,10 @@ class ServiceQueue(msgspec.Struct, eq=False):
                 return None
             if request is None or request.answered:
                 self.dealt[claim.token] = Dealt(claim, request, now)
-                if self._tally.board is not None:
+                if board is not None:
                     self._tally.began(claim.docid)
-                if waited is not None:
-                    self._tally.measured.waited(waited, 1)
+                    if self._waited is not None:
+                        self._tally.measured.waited(self._waited, 1)
             return work
         return None
 
@@ -272,7 +254,7 @@ class ServiceQueue(msgspec.Struct, eq=False):
                 )
         except (ProcessorFailed, BadDocid, ConfigError, OSError) as error:
             # A name that cannot be used, no output at all, or a disk that is not well.
-            self._end_claim(claim, from_exception(error), seconds)
+            self._end_claim(claim, outcomes.from_exception(error), seconds)
             return
         if claim.outputs.blind and hand_over(claim):
             self.queue.handed_over.append((time.time(), claim, seconds))
@@ -293,7 +275,7 @@ class ServiceQueue(msgspec.Struct, eq=False):
     def _waits_again(self, claim: Claim, request: Request, how: Setback, now: float) -> None:
         """Let a request wait for another worker; tell its client when it was discarded."""
         if claim.fate == "discarded":
-            why = first_line(how.failure) if isinstance(how, Failed) else how.reason
+            why = outcomes.first_line(how.failure) if isinstance(how, Failed) else how.reason
             self.requests.refused(claim.docid, request, self._exchange.refusal(request, why), now)
         elif claim.fate != "revoked":
             self.requests.waiting[claim.docid] = now

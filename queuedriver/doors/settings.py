@@ -14,23 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
-from queuedriver.doors.transports.addresses import (
-    check_endpoint,
-    check_listen,
-    need_zmq,
-    with_port,
-)
+from queuedriver.doors.transports.addresses import check_endpoint, check_listen, need_zmq, with_port
 from queuedriver.doors.transports.base import MAX_MESSAGE
 from queuedriver.format.names import check_driver_id
 from queuedriver.options import Options, Said, check_ranges
 
 if TYPE_CHECKING:
     from queuedriver.doors.broker import BrokerLoop, Source
-    from queuedriver.doors.client_session import ClientSession
     from queuedriver.doors.exchange import Exchange
     from queuedriver.doors.transports.base import Listening, Transport
     from queuedriver.doors.transports.curve import Keys
-    from queuedriver.doors.words import WorkerSession
+    from queuedriver.doors.words import ClientSession, WorkerSession
     from queuedriver.driving.setup import Opened
 
 # What several structs have, or have with a default of their own.
@@ -236,9 +230,9 @@ def keys_of(directory: str | None) -> "Keys | None":
     """Return the keys of one side, if it was given any; ConfigError also where ZeroMQ is not
     installed."""
     need_zmq()
-    from queuedriver.doors.transports.curve import keys_in
+    from queuedriver.doors.transports.curve import load_keys
 
-    return keys_in(directory)
+    return None if directory is None else load_keys(directory)
 
 
 def settings_of(protocol: str) -> Any:

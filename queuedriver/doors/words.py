@@ -6,7 +6,11 @@ and answers with effects, which its loop carries out in their order. Time is an 
 send, and nothing else, whatever that was.
 
 A broker deals *work*: a document of an input queue, or a client's request that was kept there. Its
-`claim` is what all that is said of it later goes by.
+`claim` is what all that is said of it later goes by. How a document ended workers say as a code and
+a text, as a command's exit code would (`status`, `setback`).
+
+Clients of all protocols repeat a request under its id, so that a broker knows it for the same one,
+until it is answered; when that has been in vain for too long, it is given up (`ClientSession`).
 """
 
 from collections import OrderedDict
@@ -15,10 +19,24 @@ from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from queuedriver.claims.outcomes import Setback
+from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
+from queuedriver.doors.table import Table
+from queuedriver.errors import LATER, LATER_AFTER
+from queuedriver.format.records import Failure
 
 K = TypeVar("K")
 V = TypeVar("V")
+# What workers say of a document; LATER is another.
+DONE = 0
+FAILED = 1
+PERMANENT = 65
+# Bytes, or characters, of a text: a report is for reading.
+MAX_TEXT = 8 * 1024
+# Seconds after which a client sends again what has no answer.
+REPEAT_AFTER = 5.0
+# States, events and conditions in the tables of clients.
+NEW = "new"
+_TIME_OUT, _TOO_OFTEN = "time-out", "too often"
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -172,6 +190,26 @@ def soonest(*instants: float | None) -> float | None:
     return found
 
 
+def setback(code: int, text: str) -> Setback:
+    """Return what a code other than 0 means."""
+    text = text[:MAX_TEXT] or "its worker did not say why"
+    if code == LATER:
+        return Postponed(LATER_AFTER, text)
+    permanent = code == PERMANENT
+    cause = "permanent" if permanent else "exit"
+    return Failed(Failure(cause=cause, message=text, permanent=permanent, exit_code=code))
+
+
+def status(how: Setback) -> tuple[int, str]:
+    """Return the code and the text that say so."""
+    match how:
+        case Failed(failure=failure):
+            code, text = PERMANENT if failure.permanent else FAILED, failure.message
+        case Postponed(reason=text) | Released(reason=text):
+            code = LATER
+    return code, text[:MAX_TEXT]
+
+
 class Recent(OrderedDict[K, V]):
     """What was set last, by key: of more than so many the oldest is forgotten."""
 
@@ -213,7 +251,8 @@ class Session(Protocol):
         return []
 
     def was_deaf(self, seconds: float, now: float) -> None:
-        """Take note that nothing was heard for so long, by our own fault."""
+        """Take note that nothing was heard for so long, by our own fault: what is heard for some
+        seconds from now on may be so old."""
         return
 
     def tick(self, now: float, wall: float) -> Effects:
@@ -239,3 +278,62 @@ class WorkerSession(Session, Protocol):
 
     def leave(self, now: float) -> Effects:
         """Say goodbye, as we were asked to leave. `Leave` comes when nothing is in hand."""
+
+
+class Awaited(msgspec.Struct):
+    """A request that is under way."""
+
+    # What was asked, as the protocol calls it.
+    kind: str
+    state: str
+    # What is said again when no answer comes.
+    send: Send
+    timeout: float
+    due_at: float = 0.0
+    give_up_at: float = 0.0
+
+    def wait(self, now: float) -> None:
+        """Wait as long as for a new request, from now on."""
+        self.due_at = now + REPEAT_AFTER
+        self.give_up_at = now + self.timeout
+
+
+class ClientSession(Session):
+    """A client's side of a protocol."""
+
+    def __init__(self, table: Table, timeout: float) -> None:
+        self.table = table
+        self._timeout = timeout
+        self.under_way: dict[bytes, Awaited] = {}
+
+    def ask(self, docid: str, payload: bytes, now: float) -> tuple[bytes, Effects]:
+        """Request what is done to documents; return the id by which the request's `Ended` goes."""
+        raise NotImplementedError
+
+    def begin(self, id: bytes, kind: str, when: str, send: Send, now: float) -> Effects:
+        """Send a request, and await its answer."""
+        state = self.table.own_step(NEW, "ask", when)
+        self.under_way[id] = one = Awaited(kind, state, send, self._timeout)
+        one.wait(now)
+        return [send]
+
+    def end(self, id: bytes, results: tuple[Result, ...] = (), why: str = "") -> Effects:
+        """Await a request no more."""
+        del self.under_way[id]
+        return [Ended(id, results, why)]
+
+    def tick(self, now: float, wall: float) -> Effects:
+        effects: Effects = []
+        for id, one in [*self.under_way.items()]:
+            if one.give_up_at <= now:
+                one.state = self.table.own_step(one.state, _TIME_OUT, _TOO_OFTEN)
+                effects += self.end(id, why="there was no answer")
+            elif one.due_at <= now:
+                one.state = self.table.own_step(one.state, _TIME_OUT)
+                one.due_at = now + REPEAT_AFTER
+                effects.append(one.send)
+        return effects
+
+    def next_tick_at(self) -> float | None:
+        instants = (min(one.due_at, one.give_up_at) for one in self.under_way.values())
+        return min(instants, default=None)

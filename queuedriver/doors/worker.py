@@ -11,14 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from io import FileIO
 
-from queuedriver.claims.outcomes import (
-    ANYTHING,
-    Failed,
-    Postponed,
-    Released,
-    Setback,
-    from_exception,
-)
+from queuedriver.claims import outcomes
+from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.settings import ZmqWorker, keys_of
 from queuedriver.doors.transports.addresses import own_name
@@ -50,25 +44,8 @@ def work(
     told.check_listen()
     # What is wrong with them is said before a processor loads.
     keys_of(told.curve)
-    options = told.options
     with contextlib.ExitStack() as at_end:
-        # Where its stacks go when it hangs beyond its hard limit, which ends it: no recoverer of
-        # this host will ever look for them.
-        dump = FileIO(_STDERR, "w", closefd=False) if options.timeout is not None else None
-        limits = Limits(options, dump, last=last)
-        at_end.callback(limits.close)
-        workspace = Workspace(told.max_message)
-        at_end.callback(workspace.close)
-        limits.install()
-        # For as long as we live: a broker knows us again after a reconnection.
-        name = own_name()
-        processor.start(f"worker-{name}")
-        at_end.callback(processor.stop)
-        # Connected only now: what a processor forks while it loads is to hold no connection of
-        # ours, or a broker would not notice our end.
-        loop = _Loop(told, name, processor, limits, workspace, Tally(board), say)
-        at_end.callback(loop.talk.close)
-        return loop.run()
+        return _Loop(told, processor, say, Tally(board), at_end, last=last).run()
 
 
 class _Loop:
@@ -77,23 +54,37 @@ class _Loop:
     def __init__(
         self,
         told: ZmqWorker,
-        name: str,
         processor: Processor,
-        limits: Limits,
-        workspace: Workspace,
-        tally: Tally,
         say: Callable[[str], None],
+        tally: Tally,
+        at_end: contextlib.ExitStack,
+        *,
+        last: bool,
     ) -> None:
+        options = told.options
+        # Where its stacks go when it hangs beyond its hard limit, which ends it: no recoverer of
+        # this host will ever look for them.
+        dump = FileIO(_STDERR, "w", closefd=False) if options.timeout is not None else None
+        self._limits = Limits(options, dump, last=last)
+        at_end.callback(self._limits.close)
+        self._workspace = Workspace(told.max_message)
+        at_end.callback(self._workspace.close)
+        self._limits.install()
+        # For as long as we live: a broker knows us again after a reconnection.
+        self._name = own_name()
+        processor.start(f"worker-{self._name}")
+        at_end.callback(processor.stop)
         self._told = told
-        self._name = name
         self._processor = processor
-        self._limits = limits
         self._tally = tally
-        self._workspace = workspace
-        self._recycling = Recycling(told.options, time.monotonic())
-        self._time_left = TimeLeft.of(told.options)
-        self._session = told.session(name)
-        self.talk = Conversation(self._session, told.transport(name), self._act, say, told.level)
+        self._recycling = Recycling(options, time.monotonic())
+        self._time_left = TimeLeft.of(options)
+        self._session = told.session(self._name)
+        # Connected only now: what a processor forks while it loads is to hold no connection of
+        # ours, or a broker would not notice our end.
+        transport = told.transport(self._name)
+        self.talk = Conversation(self._session, transport, self._act, say, told.level)
+        at_end.callback(self.talk.close)
         # What was dealt to us and not begun.
         self._work: deque[Work] = deque()
         self._leave: Leave | None = None
@@ -216,8 +207,8 @@ class _Loop:
             return outputs.results()
         except ConfigError:
             raise
-        except ANYTHING as error:
-            setback = self._limits.fair(from_exception(error))
+        except outcomes.ANYTHING as error:
+            setback = self._limits.fair(outcomes.from_exception(error))
             if isinstance(setback, Failed) and (trouble := workspace.trouble()):
                 return Postponed(_DISK_PAUSE, f"not its fault: {trouble}")
             return setback

@@ -128,8 +128,11 @@ class Job:
         # To the job file.
         self.claim = claim
         self.record = record
+        # Its JobId, and how many processors each of its tasks takes.
+        self.id, self.need = record.job, record.file.num_proc
         # Its directory, as a queue inside the queue that the job came from.
         self.queue = queue
+        self.name = os.path.basename(queue.directory.path)
         tasks, salt = record.file.num_tasks, queue.mint.salt
         self.outcomes = Outcomes(queue.directory, tasks, salt, durable=queue.durable)
         # How many tasks clients have.
@@ -147,20 +150,6 @@ class Job:
         self._list_at = 0.0
         # Files of tasks that were committed and cannot be finished here.
         self._stuck: set[str] = set()
-
-    @property
-    def id(self) -> int:
-        return self.record.job
-
-    @property
-    def name(self) -> str:
-        """Return the name of its directory."""
-        return os.path.basename(self.queue.directory.path)
-
-    @property
-    def need(self) -> int:
-        """Return how many processors each of its tasks takes."""
-        return self.record.file.num_proc
 
     @property
     def ended(self) -> bool:

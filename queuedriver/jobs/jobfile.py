@@ -88,21 +88,13 @@ def task_docid(docid: str, task: int) -> str:
 
 def description(job_id: int, job: JobFile) -> JobDescription:
     """Return a job as clients see it."""
-    return JobDescription(
-        job_id,
-        job.name,
-        job.num_tasks,
-        job.working_dir,
-        job.logging_dir,
-        job.command,
-        num_proc=job.num_proc,
-    )
+    return JobDescription(job_id, **msgspec.structs.asdict(job))
 
 
-class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+class Result(msgspec.Struct, frozen=True, omit_defaults=True, rename={"job_id": "job"}):
     """The document that a finished task becomes."""
 
-    job: int
+    job_id: int
     name: str
     task: int
     success: bool
@@ -117,21 +109,10 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def result(name: str, client: str, update: JobStatusUpdate) -> bytes:
     """Return a client's report as a document."""
+    told = msgspec.structs.asdict(update)
+    del told["new_job"]
     # A number that JSON does not have becomes null.
-    return msgspec.json.encode(
-        Result(
-            update.job_id,
-            name,
-            update.task,
-            update.success,
-            update.status,
-            client,
-            update.exit_code,
-            update.started,
-            update.seconds,
-            update.log,
-        )
-    )
+    return msgspec.json.encode(Result(name=name, client=client, **told))
 
 
 class Summary(msgspec.Struct, frozen=True):

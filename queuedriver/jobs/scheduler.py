@@ -12,18 +12,11 @@ from contextlib import suppress
 
 import msgspec
 
+from queuedriver.claims import outcomes
 from queuedriver.claims.charging import abandon
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outcomes import (
-    DONE,
-    Ending,
-    Failed,
-    Postponed,
-    Released,
-    Setback,
-    from_exception,
-)
+from queuedriver.claims.outcomes import DONE, Failed, Released, Setback
 from queuedriver.doors.fuq.broker import Broker
 from queuedriver.doors.fuq.wire import Task, encode_task
 from queuedriver.doors.service_queue import Head
@@ -31,15 +24,9 @@ from queuedriver.doors.words import Answer, Effects, How, Processed, Request, Wo
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.errors import ProcessorFailed, TakenBack
+from queuedriver.jobs import control
 from queuedriver.jobs import job as jobs
-from queuedriver.jobs.control import (
-    MOST_TASKS,
-    WRITE_EVERY,
-    BrokerFiles,
-    BrokerView,
-    ClientView,
-    why_waiting,
-)
+from queuedriver.jobs.control import BrokerFiles, BrokerView, ClientView
 from queuedriver.jobs.job import JOBS, Job, view_of
 from queuedriver.jobs.jobfile import JobView, Summary, description
 from queuedriver.jobs.outcomes import Outcome
@@ -150,7 +137,7 @@ class Scheduler:
         try:
             job = jobs.take_up(self.queue, self._directory, claim, network=self._network)
         except (ProcessorFailed, TakenBack) as error:
-            self._end_job_file(claim, from_exception(error))
+            self._end_job_file(claim, outcomes.from_exception(error))
             return
         except OSError as error:
             self._at_hand.discard(claim.token)
@@ -159,7 +146,7 @@ class Scheduler:
         if job.id in self._jobs:
             # Two of one docid that cannot be told apart come one after the other.
             job.close()
-            self._end_job_file(claim, Postponed(_LATER, "a job of this docid is at work"))
+            self._end_job_file(claim, outcomes.Postponed(_LATER, "a job of this docid is at work"))
             return
         self._jobs = dict(sorted([*self._jobs.items(), (job.id, job)]))
         message = f"taken up as job {job.id}, with {job.record.file.num_tasks} tasks"
@@ -251,7 +238,7 @@ class Scheduler:
             to = (request.client.encode(),) if request.client else ()
             effects += self._exchange.stop(request.number, now, to)
         if self._all_changes != self._written and now >= self._write_at:
-            self._write_at = now + WRITE_EVERY
+            self._write_at = now + control.WRITE_EVERY
             written = self._all_changes
             self._files.write(self._view())
             self._written = written
@@ -274,14 +261,14 @@ class Scheduler:
                 one.slots,
                 max(0, one.free),
                 len(one.in_hand),
-                tuple(work.docid for work, _ in list(one.in_hand.values())[:MOST_TASKS]),
+                tuple(work.docid for work, _ in list(one.in_hand.values())[: control.MOST_TASKS]),
                 tuple(sorted(one.refused)),
             )
             for one in self._exchange.workers.values()
             if one.greeted
         )
         seen = (view_of(job) for job in self)
-        told = (msgspec.structs.replace(job, why=why_waiting(job, clients)) for job in seen)
+        told = (msgspec.structs.replace(job, why=control.why_waiting(job, clients)) for job in seen)
         of = self._files.broker, time.time(), self._endpoints
         return BrokerView(*of, clients, tuple(told), tuple(self.ended))
 
@@ -302,7 +289,7 @@ class Scheduler:
         try:
             if self.queue.targets:
                 claim.outputs.take(msgspec.json.encode(_summary(job)), self._limits)
-            how: Ending = DONE
+            how: outcomes.Ending = DONE
         except ProcessorFailed as error:
             how = Failed(error.failure)
         try:

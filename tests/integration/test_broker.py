@@ -549,6 +549,48 @@ def test_service_whose_queue_is_paused_is_not_dealt_and_the_others_are(place: Pl
     until(lambda: "held.ready" in place.outputs())
 
 
+def test_service_whose_output_is_full_is_not_dealt_and_the_others_are(place: Place) -> None:
+    submit(place.root / "other")
+    (place.root / "more").mkdir()
+    (place.output / "old.ready").touch()
+    services = ("--service", "loud=in:out", "--service", "soft=other:more")
+    args = (*services, "--max-output-items", "1", "--listen", place.endpoint)
+    broker = place._start("broker", "scale0", *args)
+    place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
+    place._start("worker", "scale0", place.endpoint, "--call", "loud:shout")
+    submit(place.input, "held")
+    for number in range(4):
+        submit(place.root / "other", f"one{number}")
+        done = place.root / f"more/one{number}.ready"
+        until(done.exists)
+        done.unlink()
+    assert place.items() == ["held.ready"]
+    # With nothing else to do it says what it waits for.
+    until(lambda: "out holds 1 items or more" in command("status", "in", cwd=place.root).out)
+    (place.output / "old.ready").unlink()
+    until(lambda: "held.ready" in place.outputs())
+
+
+def test_broker_of_services_that_drains_ends_when_nothing_is_left_but_what_has_no_room(
+    place: Place,
+) -> None:
+    submit(place.root / "other", "one", "two")
+    (place.root / "more").mkdir()
+    submit(place.input, "held")
+    (place.output / "old.ready").touch()
+    (place.output / "older.ready").touch()
+    services = ("--service", "loud=in:out", "--service", "soft=other:more")
+    args = (*services, "--max-output-items", "2", "--drain", "--listen", place.endpoint)
+    broker = place._start("broker", "scale0", *args)
+    place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
+    place._start("worker", "scale0", place.endpoint, "--call", "loud:shout")
+    said = ended(broker)
+    assert said.code == 75
+    assert "out holds 2 items or more, and no driver empties it" in said.err
+    assert set(contents(place.root / "more")) == {"one.ready", "two.ready"}
+    assert place.items() == ["held.ready"]
+
+
 def test_service_that_stops_itself_is_tried_now_and_then_and_the_others_go_on(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -222,8 +222,8 @@ def _settle(docid: str, kind: JobKind, published: list[bytes], discarded: Counte
             raise Violation(f"charged without fault: {docid}.{task}")
         if found and (task in kind.lost or found[0].success != (task not in kind.failing)):
             raise Violation(f"told wrong: {docid}.{task}: {found[0]}")
-        if found and found[0].job != summaries[0].job:
-            raise Violation(f"two JobIds: {docid}.{task} is of {found[0].job}")
+        if found and found[0].job_id != summaries[0].job:
+            raise Violation(f"two JobIds: {docid}.{task} is of {found[0].job_id}")
     if results:
         raise Violation(f"from nowhere: tasks {list(results)} of {docid}")
     (end,) = summaries

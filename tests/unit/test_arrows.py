@@ -54,10 +54,7 @@ MAPS = {
 PURE |= MAPS
 # Of a protocol all is pure but its settings, what is at a terminal, runs programs or is a loop.
 PROTOCOLS = ("pingpong", "roundrobin", "scale0", "fuq")
-PURE |= {
-    f"queuedriver.doors.{name}"
-    for name in ("words", "table", "statuses", "exchange", "client_session")
-}
+PURE |= {f"queuedriver.doors.{name}" for name in ("words", "table", "exchange")}
 PURE |= {"queuedriver.doors.transports", "queuedriver.doors.transports.base"}
 PURE |= {"queuedriver.jobs", "queuedriver.jobs.jobfile"}
 PURE |= {

@@ -1,6 +1,7 @@
 """The fuq protocol: clients with processors run tasks of jobs.
 
-wire         messages; auth: the shared secret; tables: transition tables
-broker       a broker's session: its clients, and which task goes to whom
-client       a client's session; life: its loop; runner: tasks as child processes
+wire         messages, and the proof that both sides know a secret
+broker       the broker's table, and its session: its clients, and which task goes to whom
+client       the client's; life: its loop; runner: tasks as child processes
+settings     what both are told
 """

@@ -2,7 +2,7 @@
 
 wire.py      header, messages, bodies
 tables.py    both tables
-auth.py      the proof that both sides know a secret
+wire.py      the proof that both sides know a secret
 client.py    the client's side
 
 How many processors a client has free is counted here: its limit (`slots`), less what the tasks in
@@ -16,31 +16,20 @@ So the limit only rises where the client said in its greeting less than it has, 
 at tasks of an earlier connection; and it never rises again after a STOP.
 """
 
+import hmac
 import math
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
 from queuedriver.claims.outcomes import Released, Setback
-from queuedriver.doors import exchange
+from queuedriver.doors import exchange, words
 from queuedriver.doors.exchange import LEFT, OVERDUE, SILENT, Exchange
-from queuedriver.doors.fuq import auth, wire
-from queuedriver.doors.fuq.tables import END, HOLDS, PENDING, SERVER
-from queuedriver.doors.fuq.wire import CANNOT_RUN, Code, JobStatusUpdate, Message, Receiver, Type
-from queuedriver.doors.table import ELSE
-from queuedriver.doors.words import (
-    Close,
-    Effects,
-    End,
-    Processed,
-    Recent,
-    Result,
-    Say,
-    Send,
-    Work,
-    shown,
-    soonest,
-)
+from queuedriver.doors.fuq import wire
+from queuedriver.doors.fuq.wire import Code, JobStatusUpdate, Message, Receiver, Type
+from queuedriver.doors.table import ELSE, Row, Table, ours
+from queuedriver.doors.transports.base import Refusals
+from queuedriver.doors.words import Effects, End, Say, Send, Work, shown
 from queuedriver.errors import RemoteProtocolError
 from queuedriver.jobs.jobfile import result
 
@@ -48,9 +37,8 @@ from queuedriver.jobs.jobfile import result
 GREETING = 10.0
 # How many refused jobs are remembered of one client; more is no client but a mistake.
 _MOST_REFUSED = 10_000
-# What is said of clients with another secret; and how often, in seconds, as they come again.
+# What is said of clients with another secret.
 _REFUSED = "somebody is refused: it does not know our secret; see --secret-file on both sides"
-_REFUSED_EVERY = 60.0
 # Seconds until a client is asked again that cannot run a job: doubled each time, up to the longest.
 _FIRST_REFUSAL = 1.0
 _LONGEST_REFUSAL = 300.0
@@ -59,6 +47,36 @@ _LONGEST_REFUSAL = 300.0
 _SAYS_WHICH = 1.0
 # Characters of a client's reason that are noted.
 _MOST_REASON = 300
+
+# A condition of the table.
+PENDING = "npending > 0"
+
+SERVER = Table(
+    "the server",
+    [
+        ours("SV_AUTH0", "", "", "send AUTH(nonce)", "SV_AUTH1"),
+        ours("SV_AUTH1", "AUTH(nonce, proof)", wire.HOLDS, "send AUTH(proof)", "SV_INIT0"),
+        ours("SV_AUTH1", "AUTH(nonce, proof)", ELSE, "send ERROR", "SV_EXIT"),
+        Row("SV_INIT0", "", "", "send OK(0)", "SV_INIT1"),
+        Row("SV_INIT1", "OK", "", "record nproc = n", "SV_INIT2"),
+        Row("SV_INIT2", "", "", "send OK(nproc)", "SV_LOOP0"),
+        Row("SV_LOOP0", "", "", "request npending <= nproc pending tasks", "SV_LOOP1"),
+        Row("SV_LOOP1", "", PENDING, "send JOB", "SV_LOOP2"),
+        Row("SV_LOOP1", "", ELSE, "nothing", "SV_LOOP2"),
+        Row("SV_LOOP2", "JOB_QUEUED", "", "nothing", "SV_LOOP0"),
+        Row("SV_LOOP2", "UPDATE", "", "record task status, set nproc", "SV_LOOP3"),
+        Row("SV_LOOP2", "STOP_REQ", "", "send STOP(n)", "SV_LOOP0"),
+        Row("SV_LOOP2", "STOP_IMMED", "", "send STOP(immediate)", "SV_LOOP0"),
+        Row("SV_LOOP2", "DISCONNECT", "", "its tasks are pending again, once", "SV_EXIT"),
+        ours("SV_LOOP2", "TIMEOUT", "", "the same, of a task that takes too long", "SV_EXIT"),
+        ours("SV_LOOP2", "OK", "", "a ping: nothing", "SV_LOOP2"),
+        ours("SV_LOOP2", "ERROR", "", "of the last JOB, unless UPDATE says", "SV_LOOP2"),
+        Row("SV_LOOP3", "", "", "send OK(nproc)", "SV_LOOP0"),
+        ours("SV_AUTH1 | SV_INIT1", "DISCONNECT", "", "nothing", "SV_EXIT"),
+        ours("SV_AUTH1 | SV_INIT1", "TIMEOUT", "", "send ERROR", "SV_EXIT"),
+        Row("SV_EXIT", "", "", "exit server loop", wire.END),
+    ],
+)
 
 
 class Worker(exchange.Worker):
@@ -73,8 +91,8 @@ class Worker(exchange.Worker):
     crossing: set[str] = msgspec.field(default_factory=set)
     # Jobs it said it cannot run: not before when they are offered to it again, and the wait until
     # then. What was in the way may have been a moment's.
-    refused: Recent[int, tuple[float, float]] = msgspec.field(
-        default_factory=lambda: Recent(_MOST_REFUSED)
+    refused: words.Recent[int, tuple[float, float]] = msgspec.field(
+        default_factory=lambda: words.Recent(_MOST_REFUSED)
     )
     # Whether it was told to take less; and whether to drop everything: what it has is not its
     # fault.
@@ -111,8 +129,7 @@ class Broker(Exchange[Worker]):
         # Tasks that an ERROR may have meant, until when the client may say which, and whose they
         # are; by claim, in the order in which their time ends.
         self._doubted: dict[str, tuple[float, Worker]] = {}
-        # When it was said last that somebody does not know the secret.
-        self._refused_at = -math.inf
+        self._refusals = Refusals()
         # Counts every change of who is there and what it has.
         self.changes = 0
 
@@ -121,7 +138,7 @@ class Broker(Exchange[Worker]):
     def joined(self, peer: bytes, now: float) -> Effects:
         worker = self.join(peer, now)
         if worker is None:
-            return [_bad(peer), Close(peer, "there are as many clients as may be")]
+            return [_bad(peer), words.Close(peer, "there are as many clients as may be")]
         if self._secret is None:
             worker.state = SERVER.rest("SV_INIT0")
             return [_send(worker, wire.encode(Type.OK, 0))]
@@ -140,7 +157,7 @@ class Broker(Exchange[Worker]):
             for chunk in frames:
                 for message in worker.receiver.feed(chunk):
                     effects += self._take_in(worker, message, now)
-                    if worker.state == END:
+                    if worker.state == wire.END:
                         return effects
         except RemoteProtocolError as error:
             effects += self._cut_off(worker, str(error))
@@ -158,22 +175,21 @@ class Broker(Exchange[Worker]):
         return self._welcome(worker, message.arg0, now) if is_greeting else []
 
     def _authenticate(self, worker: Worker, body: bytes, now: float) -> Effects:
-        nonces = worker.nonce, body[: auth.NONCE]
+        nonces = worker.nonce, body[: wire.NONCE]
         secret = self._secret or b""
-        proof, wanted = body[auth.NONCE :], auth.client_proof(secret, *nonces)
-        when = HOLDS if auth.holds(proof, wanted) else ELSE
+        proof, wanted = body[wire.NONCE :], wire.client_proof(secret, *nonces)
+        when = wire.HOLDS if hmac.compare_digest(proof, wanted) else ELSE
         worker.state = SERVER.step(worker.state, "AUTH(nonce, proof)", when)
         if when == ELSE:
-            refused: Effects = []
-            if now - self._refused_at >= _REFUSED_EVERY:
-                self._refused_at = now
-                refused = [Say(0, _REFUSED)]
-            return refused + self._cut_off(worker, "it does not know our secret")
-        ours = wire.encode_body(Type.AUTH, auth.broker_proof(secret, *nonces))
+            refused = [Say(0, one.why) for one in self._refusals.news(_REFUSED, now)]
+            return [*refused, *self._cut_off(worker, "it does not know our secret")]
+        ours = wire.encode_body(Type.AUTH, wire.broker_proof(secret, *nonces))
         return [_send(worker, ours), _send(worker, wire.encode(Type.OK, 0))]
 
     def _welcome(self, worker: Worker, nproc: int, now: float) -> Effects:
-        worker.slots = wire.check_nproc(nproc)
+        if nproc > wire.MAX_NPROC:
+            raise RemoteProtocolError(f"OK offers {nproc} processors, more than {wire.MAX_NPROC}")
+        worker.slots = nproc
         worker.silent_after = math.inf
         self.offer(worker, nproc, now)
         self.changes += 1
@@ -203,8 +219,8 @@ class Broker(Exchange[Worker]):
         self.changes += 1
         answer = _send(worker, wire.encode(Type.OK, max(0, worker.free)))
         if work is None:
-            words = f"{shown(worker.name)}: a late result, of nothing it has in hand"
-            return [Say(2, words), answer]
+            text = f"{shown(worker.name)}: a late result, of nothing it has in hand"
+            return [Say(2, text), answer]
         return [self._end(worker, work, update, now), answer]
 
     def _limit(self, worker: Worker, reported: int, taken: int) -> int:
@@ -217,12 +233,12 @@ class Broker(Exchange[Worker]):
         return min(max(worker.slots, least), most)
 
     def _end(self, worker: Worker, work: Work, update: JobStatusUpdate, now: float) -> End:
-        if not update.success and update.status == CANNOT_RUN:
+        if not update.success and update.status == wire.CANNOT_RUN:
             return self._refuse(worker, work, update, now)
         worker.refused.pop(update.job_id, None)
         name = wire.decode_task(work.payload).description.name
         data = result(name, shown(worker.name), update)
-        return End(work.claim, Processed((Result(data),), update.success))
+        return End(work.claim, words.Processed((words.Result(data),), update.success))
 
     def _refuse(self, worker: Worker, work: Work, update: JobStatusUpdate, now: float) -> End:
         """Release a task that a client did not begin."""
@@ -234,12 +250,12 @@ class Broker(Exchange[Worker]):
                 wait = min(max(_FIRST_REFUSAL, 2 * before), _LONGEST_REFUSAL)
                 worker.refused[update.job_id] = now + wait, wait
         reason = (update.log or "it gave no reason")[:_MOST_REASON]
-        words = f"client {shown(worker.name)} cannot run it: {reason}"
-        return End(work.claim, Released(words))
+        text = f"client {shown(worker.name)} cannot run it: {reason}"
+        return End(work.claim, Released(text))
 
     def _clear_doubt(self, worker: Worker, claim: str, update: JobStatusUpdate) -> None:
         """Take what a client says after an ERROR for what that meant."""
-        if claim not in self._doubted and update.status == CANNOT_RUN:
+        if claim not in self._doubted and update.status == wire.CANNOT_RUN:
             its = (one for one, (_, whose) in self._doubted.items() if whose is worker)
             claim = next(its, "")
         self._doubted.pop(claim, None)
@@ -255,7 +271,7 @@ class Broker(Exchange[Worker]):
         worker.crossing.discard(claim)
         self.offer(worker, worker.free + work.need, now)
         self.changes += 1
-        report = JobStatusUpdate(*key, success=False, status=CANNOT_RUN)
+        report = JobStatusUpdate(*key, success=False, status=wire.CANNOT_RUN)
         return [self._refuse(worker, work, report, now)]
 
     # What is dealt
@@ -317,7 +333,7 @@ class Broker(Exchange[Worker]):
 
     def next_tick_at(self) -> float | None:
         first = next((until for until, _ in self._doubted.values()), None)
-        return soonest(first, super().next_tick_at())
+        return words.soonest(first, super().next_tick_at())
 
     def lose(self, worker: Worker, why: str, how: Setback | None = None) -> Effects:
         if worker.ended:
@@ -325,19 +341,19 @@ class Broker(Exchange[Worker]):
         effects = super().lose(worker, why, how)
         if why != SILENT:
             return effects
-        return [_bad(worker.name), Close(worker.name, "it did not greet in time"), *effects]
+        return [_bad(worker.name), words.Close(worker.name, "it did not greet in time"), *effects]
 
     def forget(self, worker: Worker, why: str) -> None:
         self.changes += 1
         for claim in worker.in_hand:
             self._doubted.pop(claim, None)
-        if worker.state != END:
+        if worker.state != wire.END:
             event = "TIMEOUT" if why in (SILENT, OVERDUE) else "DISCONNECT"
             worker.state = SERVER.own_step(worker.state, event)
 
     def _cut_off(self, worker: Worker, why: str) -> Effects:
-        words = Say(1, f"{shown(worker.name)}: {why}; its connection is closed")
-        return [_bad(worker.name), Close(worker.name, why), words, *self.lose(worker, LEFT)]
+        said = Say(1, f"{shown(worker.name)}: {why}; its connection is closed")
+        return [_bad(worker.name), words.Close(worker.name, why), said, *self.lose(worker, LEFT)]
 
 
 def _bad(peer: bytes) -> Send:

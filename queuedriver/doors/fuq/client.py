@@ -6,23 +6,15 @@ tasks go on while the broker is away, what was not reported is reported to the n
 greeting then offers only what is free.
 """
 
+import hmac
 from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from queuedriver.doors.fuq import auth, wire
-from queuedriver.doors.fuq.tables import CLIENT, EMPTY, END, FITS, HOLDS, MORE, NOW, ROOM, RUNS
-from queuedriver.doors.fuq.wire import (
-    CANNOT_RUN,
-    Code,
-    JobStatusUpdate,
-    Message,
-    NewJob,
-    Task,
-    Type,
-)
-from queuedriver.doors.table import ELSE
+from queuedriver.doors.fuq import wire
+from queuedriver.doors.fuq.wire import Code, JobStatusUpdate, Message, Task, Type
+from queuedriver.doors.table import ELSE, SAME, Row, Table, ours
 from queuedriver.doors.words import Close, Effects, Leave, Own, Say, Send, Session
 from queuedriver.errors import RemoteProtocolError
 
@@ -32,6 +24,49 @@ GREETING = 10.0
 _NOT_OURS = 77
 STOPPED = "all its processors were stopped"
 _GREETED = ("CL_LOOP0", "CL_UPDATE1")
+
+# Conditions of the table.
+FITS = "job_nproc <= nproc"
+NOW = "n is immediate"
+EMPTY = "max_nproc is 0, nothing runs"
+MORE = "more reports wait"
+ROOM = "fewer than max_proc wait"
+RUNS = "the task runs already"
+_GREETING = "CL_AUTH0 | CL_AUTH1 | CL_INIT0 | CL_INIT1"
+_LOWER = "max_nproc = max(0, max_nproc - n), of STOP(0) 0"
+
+CLIENT = Table(
+    "the client",
+    [
+        ours("CL_AUTH0", "AUTH(nonce)", "", "send AUTH(nonce, proof)", "CL_AUTH1"),
+        ours("CL_AUTH0", "OK", "", "leave: it asks for no secret", "CL_EXIT0"),
+        ours("CL_INIT0", "AUTH(nonce)", "", "leave: it asks for a secret", "CL_EXIT0"),
+        ours("CL_AUTH1", "AUTH(proof)", wire.HOLDS, "nothing", "CL_INIT0"),
+        ours("CL_AUTH1", "AUTH(proof)", ELSE, "leave: not our broker", "CL_EXIT0"),
+        Row("CL_INIT0", "OK", "", "send OK(nproc)", "CL_INIT1"),
+        Row("CL_INIT1", "OK", "", "nothing", "CL_LOOP0"),
+        Row("CL_LOOP0", "JOB", FITS, "nproc -= job_nproc, start job", "CL_LOOP0"),
+        Row("CL_LOOP0", "JOB", ELSE, "send ERROR(cannot_run_job), report it", "CL_LOOP0"),
+        ours("CL_LOOP0", "JOB", RUNS, "nothing", "CL_LOOP0"),
+        Row("CL_LOOP0", "STOP", NOW, "kill the tasks", "CL_EXIT1"),
+        Row("CL_LOOP0", "STOP", ELSE, _LOWER, "CL_LOOP0"),
+        ours(f"{_GREETING} | CL_LOOP0", "STOP", EMPTY, "max_nproc = 0", "CL_EXIT0"),
+        Row("CL_LOOP0", "job done", "", "nproc = max(0, max_nproc - running)", "CL_UPDATE0"),
+        ours("CL_LOOP0", "OK", "", "a ping: nothing", "CL_LOOP0"),
+        Row("CL_UPDATE0", "", "", "send UPDATE(nproc)", "CL_UPDATE1"),
+        Row("CL_UPDATE1", "OK", EMPTY, "nothing", "CL_EXIT0"),
+        Row("CL_UPDATE1", "OK", ELSE, "take up the jobs that wait", "CL_LOOP0"),
+        ours("CL_UPDATE1", "OK", MORE, "take up the jobs that wait", "CL_UPDATE0"),
+        ours("CL_UPDATE1", "JOB", ROOM, "it waits for OK", "CL_UPDATE1"),
+        ours("CL_UPDATE1", "JOB", ELSE, "send ERROR(overflow), report it", "CL_UPDATE1"),
+        ours("CL_UPDATE1", "STOP", NOW, "kill the tasks", "CL_EXIT1"),
+        ours("CL_UPDATE1", "STOP", ELSE, _LOWER, "CL_UPDATE1"),
+        ours("CL_UPDATE1", "job done", "", "its report waits for OK", "CL_UPDATE1"),
+        ours(f"{_GREETING} | CL_LOOP0 | CL_UPDATE1", "ERROR", "", "note it", SAME),
+        Row("CL_EXIT0", "", "", "normal exit", wire.END),
+        Row("CL_EXIT1", "", "", "immediate exit", wire.END),
+    ],
+)
 
 
 class Start(Own, frozen=True):
@@ -51,10 +86,7 @@ class Client(Session):
     """One client of one broker. `nonce` draws 32 random bytes; it is asked only with a secret."""
 
     def __init__(
-        self,
-        max_proc: int,
-        secret: bytes | None = None,
-        nonce: Callable[[], bytes] = bytes,
+        self, max_proc: int, secret: bytes | None = None, nonce: Callable[[], bytes] = bytes
     ) -> None:
         self.max_proc = max_proc
         self.max_nproc = max_proc
@@ -88,7 +120,7 @@ class Client(Session):
     @property
     def over(self) -> bool:
         """Return whether there is nothing more to say, ever."""
-        return self.state == END
+        return self.state == wire.END
 
     # A connection
 
@@ -177,13 +209,13 @@ class Client(Session):
         if self._secret is None:
             self.state = CLIENT.step(self.state, "AUTH(nonce)")
             return [Leave("the broker asks for a secret: give it with --secret-file", _NOT_OURS)]
-        if self.state == "CL_AUTH0" and len(body) == auth.NONCE:
+        if self.state == "CL_AUTH0" and len(body) == wire.NONCE:
             self.state = CLIENT.step(self.state, "AUTH(nonce)")
             self._nonces = body, self._nonce()
-            proof = auth.client_proof(self._secret, *self._nonces)
+            proof = wire.client_proof(self._secret, *self._nonces)
             return [_send(wire.encode_body(Type.AUTH, self._nonces[1] + proof))]
-        wanted = auth.broker_proof(self._secret, *self._nonces)
-        when = HOLDS if auth.holds(body, wanted) else ELSE
+        wanted = wire.broker_proof(self._secret, *self._nonces)
+        when = wire.HOLDS if hmac.compare_digest(body, wanted) else ELSE
         self.state = CLIENT.step(self.state, "AUTH(proof)", when)
         if self.over:
             return [Leave("the broker does not know our secret", _NOT_OURS)]
@@ -252,7 +284,7 @@ class Client(Session):
 
     def _cannot_run(self, task: Task, code: Code | None, why: str) -> Effects:
         update = JobStatusUpdate(
-            task.description.job_id, task.task, success=False, status=CANNOT_RUN, log=why
+            task.description.job_id, task.task, success=False, status=wire.CANNOT_RUN, log=why
         )
         said: Effects = []
         if code is not None and self.greeted:
@@ -276,7 +308,7 @@ class Client(Session):
         update, _ = self._reports[0]
         # What ended and is not reported yet is not free to the broker: it would count it twice.
         later = sum(need for _, need in self._reports) - self._reports[0][1]
-        update = msgspec.structs.replace(update, new_job=NewJob(max(0, self.nproc - later)))
+        update = msgspec.structs.replace(update, new_job=wire.NewJob(max(0, self.nproc - later)))
         return [_send(wire.encode_body(Type.UPDATE, wire.encode_update(update)))]
 
     # The end

@@ -5,6 +5,7 @@ it is back.
 """
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable
@@ -27,10 +28,7 @@ _MOST_SAID = 1000
 
 
 def run_worker(
-    asked: WorkerSettings,
-    say: Callable[[str], None] = lambda words: None,
-    *,
-    last: bool = False,
+    asked: WorkerSettings, say: Callable[[str], None] = lambda words: None, *, last: bool = False
 ) -> Leave:
     """Run tasks until told to leave. QueueError when it cannot even start. `last`: the process is
     about to end."""
@@ -62,7 +60,7 @@ class _Loop:
         self._session = asked.session(asked.nproc or len(os.sched_getaffinity(0)))
         self._caller = asked.transport()
         self._limits = limits
-        self._timeout = asked.options.timeout
+        self._timeout = math.inf if asked.options.timeout is None else asked.options.timeout
         self._say = say
         told = self._act, self._say_once, asked.level
         self._talk = Conversation(self._session, self._caller, *told)
@@ -72,9 +70,7 @@ class _Loop:
         # What was said and is not worth saying again, while there is no other broker.
         self._said: Recent[str, None] = Recent(_MOST_SAID)
         self._greeted = False
-        # When, once we are to leave, what runs is given back; and when even our last reports do not
-        # keep us any more.
-        self._grace_until: float | None = None
+        # When, once we are to leave, even our last reports do not keep us any more.
         self._farewell_until: float | None = None
 
     def run(self) -> Leave:
@@ -132,12 +128,10 @@ class _Loop:
 
     def _rest(self, now: float) -> None:
         """Wait for the broker, a signal or the end of a task; report what has ended."""
-        ends = []
-        if self._timeout is not None:
-            ends = [one.began + self._timeout for one in self._running.values() if not one.overdue]
-        until = soonest(self._farewell_until, *ends)
-        if self._running:
-            until = soonest(until, self._grace_until)
+        running = self._running.values()
+        ends = (one.began + self._timeout for one in running if not one.overdue)
+        grace_until = self._limits.deadline() if running else None
+        until = soonest(self._farewell_until, grace_until, *ends)
         woken = sleep([self._talk], [self._limits.wake_fd, *self._running], until)
         if self._limits.wake_fd in woken:
             self._limits.clear()
@@ -145,14 +139,8 @@ class _Loop:
             if fd in self._running:
                 update = self._running.pop(fd).collect()
                 self._talk.carry_out(self._session.ended(update), time.monotonic())
-        self._end_overdue()
-
-    def _end_overdue(self) -> None:
-        if self._timeout is None:
-            return
-        latest = time.monotonic() - self._timeout
-        for one in self._running.values():
-            if one.began <= latest and not one.overdue:
+        for one in running:
+            if not one.overdue and time.monotonic() >= one.began + self._timeout:
                 one.overdue = True
                 one.kill()
 
@@ -160,13 +148,12 @@ class _Loop:
 
     def _consider_leaving(self, now: float) -> None:
         """Leave when told to: what runs may end, and is given back when its time is up."""
-        limits, since = self._limits, self._limits.leaving_at
-        if since is None or self._end is not None:
+        limits = self._limits
+        if limits.leaving_at is None or self._end is not None:
             return
-        if self._grace_until is None:
-            self._grace_until = since + limits.grace
+        if self._session.max_nproc:
             self._talk.carry_out(self._session.lower(wire.STOP_ALL, limits.why), now)
-        if limits.hurried or now >= self._grace_until:
+        if limits.reason() is not None:
             for one in list(self._running.values()):
                 del self._running[one.pidfd]
                 one.abandon()

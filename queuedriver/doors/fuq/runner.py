@@ -16,6 +16,7 @@ from collections.abc import Mapping
 import msgspec
 
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.processes import signal_name
 from queuedriver.doors.fuq.wire import JobStatusUpdate, Task
 from queuedriver.errors import ConfigError
 from queuedriver.jobs.jobfile import NAME
@@ -213,9 +214,5 @@ def _status(code: int, overdue: bool) -> str:
         return "error encountered: it took longer than its time-out"
     if code == 0:
         return "done"
-    if code > 0:
-        return f"error encountered: exit status {code}"
-    try:
-        return f"error encountered: signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"error encountered: signal {-code}"
+    signal = signal_name(-code).removeprefix("signal ") if code < 0 else ""
+    return f"error encountered: {f'signal {signal}' if signal else f'exit status {code}'}"

@@ -2,21 +2,14 @@
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from queuedriver.doors.fuq.auth import NONCE
-from queuedriver.doors.fuq.wire import MAX_NPROC
-from queuedriver.doors.settings import (
-    Address,
-    AnyBroker,
-    AnyPeer,
-    Listen,
-    SecretFile,
-    Service,
-    Tls,
-)
+from queuedriver.doors import settings
+from queuedriver.doors.fuq.wire import MAX_NPROC, NONCE
+from queuedriver.doors.settings import AnyBroker, AnyPeer, Service
 from queuedriver.doors.transports.addresses import is_loopback
 from queuedriver.errors import ConfigError, NotPermitted
 from queuedriver.options import Options, Said
@@ -44,9 +37,9 @@ class BrokerSettings(AnyBroker, frozen=True, kw_only=True):
     driving: ClassVar[tuple[str, ...]] = tuple(
         name for name in AnyBroker.driving if name != "publish"
     )
-    listen: Listen = (_ENDPOINT,)
-    tls: Tls = None
-    secret_file: SecretFile = None
+    listen: settings.Listen = (_ENDPOINT,)
+    tls: settings.Tls = None
+    secret_file: settings.SecretFile = None
 
     @property
     def keys(self) -> str | None:
@@ -92,7 +85,7 @@ class WorkerSettings(AnyPeer, frozen=True, kw_only=True):
 
     protocol: ClassVar[str] = "fuq"
     driving: ClassVar[tuple[str, ...]] = ("timeout", "grace")
-    broker: Address = _ENDPOINT
+    broker: settings.Address = _ENDPOINT
     nproc: Annotated[
         int | None, Said("How many processors it has; else all.", "N", 1, MAX_NPROC)
     ] = None
@@ -101,8 +94,8 @@ class WorkerSettings(AnyPeer, frozen=True, kw_only=True):
     ] = ()
     root: Annotated[str, Said("Jobs work nowhere but beneath it.", "DIR")] = "."
     log_root: Annotated[str, Said("They log nowhere but beneath it.", "DIR")] = "fuq-logs"
-    tls: Tls = None
-    secret_file: SecretFile = None
+    tls: settings.Tls = None
+    secret_file: settings.SecretFile = None
 
     def session(self, nproc: int) -> "Client":
         from queuedriver.doors.fuq.client import Client
@@ -115,8 +108,8 @@ class WorkerSettings(AnyPeer, frozen=True, kw_only=True):
         return tcp.Caller(self.broker, tls.calling(self.tls) if self.tls else None)
 
 
-def _nonce() -> bytes:
-    return os.urandom(NONCE)
+# What draws a nonce.
+_nonce = partial(os.urandom, NONCE)
 
 
 def _secret(told: BrokerSettings | WorkerSettings, addresses: Sequence[str]) -> bytes | None:

@@ -1,6 +1,6 @@
 """The pingpong protocol: a worker says it is there, gets a document, answers with its outputs.
 
-wire    frames and settings
+wire    frames; settings: what both sides are told
 broker  what a broker knows of a worker: the table, and the session (read this first)
 worker  the other side
 """

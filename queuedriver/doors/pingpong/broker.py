@@ -22,23 +22,12 @@ message: it may have said that just before it got a document of an earlier broke
 from collections.abc import Sequence
 
 from queuedriver.claims.outcomes import Released
-from queuedriver.doors import exchange
+from queuedriver.doors import exchange, words
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.pingpong import wire
 from queuedriver.doors.pingpong.wire import Said
-from queuedriver.doors.statuses import setback
 from queuedriver.doors.table import SAME, Row, Table, ours
-from queuedriver.doors.words import (
-    Effects,
-    End,
-    Processed,
-    Recent,
-    Result,
-    Say,
-    Send,
-    Work,
-    shown,
-)
+from queuedriver.doors.words import Effects, End, Processed, Result, Say, Send, Work, shown
 
 UNKNOWN, HEARD, LISTED, BUSY, OWING = "unknown", "heard of", "listed", "busy", "owing"
 _ASIDE = f"{HEARD} | {OWING}"
@@ -106,7 +95,7 @@ class Broker(Exchange[Worker]):
         self._n_timeouts = n_timeouts
         # Those of whom only one PING was heard, and those that were given up with a document in
         # hand and have not said READY since. Most of the latter are dead and never will.
-        self._aside: Recent[bytes, str] = Recent(self.max_workers)
+        self._aside: words.Recent[bytes, str] = words.Recent(self.max_workers)
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         said = wire.decode(frames)
@@ -163,7 +152,7 @@ class Broker(Exchange[Worker]):
         self.settle(worker, claim)
         if event == "result":
             return [End(claim, Processed((Result(said.data),)))]
-        return [End(claim, setback(said.code, said.data.decode(errors="replace")))]
+        return [End(claim, words.setback(said.code, said.data.decode(errors="replace")))]
 
     def _part(self, worker: Worker) -> Effects:
         """Lose a worker by what it said."""

@@ -1,14 +1,12 @@
 """What a broker and a worker of pingpong are told."""
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
+from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.settings import Address, Listen, ZmqBroker, ZmqWorker
+from queuedriver.doors.words import WorkerSession
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.options import Said
-
-if TYPE_CHECKING:
-    from queuedriver.doors.pingpong.broker import Broker
-    from queuedriver.doors.pingpong.worker import Worker
 
 _ENDPOINT = "tcp://127.0.0.1:6715"
 
@@ -36,7 +34,7 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
         _check_intervals(self)
         return self
 
-    def session(self, id: str) -> "Broker":
+    def session(self, id: str) -> Exchange[Any]:
         from queuedriver.doors.pingpong.broker import Broker
 
         return Broker(self.job_timeout, self.worker_expire_seconds, self.n_timeouts)
@@ -56,7 +54,7 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         _check_intervals(self)
         return self
 
-    def session(self, name: str) -> "Worker":
+    def session(self, name: str) -> WorkerSession:
         from queuedriver.doors.pingpong.worker import Worker
 
         return Worker(self.broker_timeout, self.n_timeouts)

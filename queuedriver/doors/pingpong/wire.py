@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from queuedriver.doors.statuses import MAX_TEXT
+from queuedriver.doors.words import MAX_TEXT
 from queuedriver.errors import RemoteProtocolError
 
 READY = (b"", b"READY")

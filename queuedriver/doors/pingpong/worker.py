@@ -3,20 +3,10 @@
 from collections.abc import Sequence
 
 from queuedriver.claims.outcomes import Released, Setback
+from queuedriver.doors import words
 from queuedriver.doors.pingpong import wire
-from queuedriver.doors.statuses import PERMANENT, status
 from queuedriver.doors.table import SAME, Row, Table, ours
-from queuedriver.doors.words import (
-    Effects,
-    Leave,
-    Process,
-    Reconnect,
-    Result,
-    Say,
-    Send,
-    Work,
-    WorkerSession,
-)
+from queuedriver.doors.words import Effects, Leave, Process, Reconnect, Say, Send, Work
 from queuedriver.errors import LocalProtocolError
 
 CLOSED, HELLO, IDLE, WORKING, LEFT = "closed", "hello", "idle", "working", "left"
@@ -49,7 +39,7 @@ WORKER = Table(
 _BROKER = b""
 
 
-class Worker(WorkerSession):
+class Worker(words.WorkerSession):
     """One worker, with one document at a time."""
 
     def __init__(self, broker_timeout: float = 1.0, n_timeouts: int = 3) -> None:
@@ -97,11 +87,11 @@ class Worker(WorkerSession):
         claim = str(self._claim)
         return [Process(Work(claim, f"document-{claim}", 0, said.data))]
 
-    def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
+    def finished(self, claim: str, results: tuple[words.Result, ...], now: float) -> Effects:
         """Say the result; anything but exactly one cannot be said."""
         if len(results) != 1:
             text = f"it has {len(results)} outputs; a worker of pingpong has exactly one"
-            return self._processed(claim, wire.error(PERMANENT, text), now)
+            return self._processed(claim, wire.error(words.PERMANENT, text), now)
         return self._processed(claim, wire.payload(results[0].data), now)
 
     def failed(self, claim: str, how: Setback, now: float) -> Effects:
@@ -110,7 +100,7 @@ class Worker(WorkerSession):
             self._require(claim)
             self._state = WORKER.own_step(self._state, "interrupted")
             return [Send(_BROKER, wire.DISCONNECT), Leave(self._leaving)]
-        return self._processed(claim, wire.error(*status(how)), now)
+        return self._processed(claim, wire.error(*words.status(how)), now)
 
     def leave(self, now: float) -> Effects:
         """Say DISCONNECT, at once or after the result."""

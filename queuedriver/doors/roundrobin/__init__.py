@@ -2,7 +2,7 @@
 
 broker     what is said in which order, the broker's table and its session (read this first)
 worker     a worker's, and a server's that has no broker; client: a client's
-frames     one message, its frames and what they mean
-documents  a document and its outcome as messages; stream: an answer in parts
-settings   what each of them is told; console_*: the terminals of all three
+wire       one message, its frames and what they mean, and documents as messages
+stream     an answer in parts
+settings   what each of them is told; console, console_broker: told by hand
 """

@@ -17,26 +17,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from queuedriver.doors import exchange
+from queuedriver.doors import exchange, words
 from queuedriver.doors.exchange import Exchange
-from queuedriver.doors.roundrobin import frames as wire
-from queuedriver.doors.roundrobin.documents import outcome_of, question
-from queuedriver.doors.roundrobin.frames import Message, decode, encode
-from queuedriver.doors.statuses import PERMANENT
+from queuedriver.doors.roundrobin import wire
+from queuedriver.doors.roundrobin.wire import Message, decode, encode, outcome_of, question
 from queuedriver.doors.table import SAME, Row, Table, ours
-from queuedriver.doors.words import (
-    Answer,
-    Asked,
-    Effects,
-    End,
-    Processed,
-    Recent,
-    Request,
-    Say,
-    Send,
-    Work,
-    shown,
-)
+from queuedriver.doors.words import Effects, End, Request, Say, Send, Work, shown
 from queuedriver.errors import LATER, RemoteProtocolError
 
 # Ways home that one worker is remembered to have been given.
@@ -54,13 +40,7 @@ BROKER = Table(
         Row(UNKNOWN, "REGISTER", "", "list it with its slots; RESPONSE", REGISTERED),
         ours(UNKNOWN, "REGISTER", "no room", "say so", UNKNOWN),
         Row(_LISTED, "REGISTER", "", "set its slots, less those taken; RESPONSE", REGISTERED),
-        ours(
-            _LISTED,
-            "REGISTER",
-            "connected again",
-            "the same; set back what it does not name",
-            REGISTERED,
-        ),
+        ours(_LISTED, "REGISTER", "connected again", "set back what it does not name", REGISTERED),
         Row(f"{UNKNOWN} | {LEAVING}", "DEREGISTER", "", "ignore", SAME),
         Row(REGISTERED, "DEREGISTER", "", "strike it off", UNKNOWN),
         ours(REGISTERED, "DEREGISTER", "in hand", "deal it nothing more", LEAVING),
@@ -92,8 +72,8 @@ class Worker(exchange.Worker):
     than it has taken."""
 
     # On which it may send, as something that it was given came on them.
-    ways: Recent[tuple[bytes, ...], None] = msgspec.field(
-        default_factory=lambda: Recent(_MOST_WAYS)
+    ways: words.Recent[tuple[bytes, ...], None] = msgspec.field(
+        default_factory=lambda: words.Recent(_MOST_WAYS)
     )
 
 
@@ -133,7 +113,7 @@ class RoundRobinBroker(Exchange[Worker]):
             self._step(worker, "request")
             key = wire.key_of(message.way_home, message.id)
             request = Request(key, (*frames, peer), answered=message.tracked)
-            return [Say(1, f"{shown(peer)} asks: {message.name}"), Asked(request)]
+            return [Say(1, f"{shown(peer)} asks: {message.name}"), words.Asked(request)]
         if command == wire.PING:
             self._step(worker, "PING")
             return [_answer(message, wire.PONG)]
@@ -243,7 +223,7 @@ class RoundRobinBroker(Exchange[Worker]):
                 return [Say(5, f"a late RESPONSE of {shown(peer)} is dropped")]
             if claim is not None:
                 said = Say(1, f"the RESPONSE of {shown(peer)} is passed to {shown(hop)}")
-                end = End(claim, Answer(hop, onward))
+                end = End(claim, words.Answer(hop, onward))
                 return [said, end, *self._ended(worker, "pass", "answer")]
         self._step(worker, *_allowed(message.hops in worker.ways, "given", message))
         said = Say(1, f"{message.name} of {shown(peer)} is passed to {shown(hop)}")
@@ -255,7 +235,7 @@ class RoundRobinBroker(Exchange[Worker]):
         request = work.request
         if request is not None and request.answered and request.key in self._asked:
             # Asked again after so long that it was taken for another.
-            return End(work.claim, Processed(()))
+            return End(work.claim, words.Processed(()))
         return super().deal(worker, work, now)
 
     def frames_of(self, worker: Worker, work: Work) -> tuple[bytes, ...]:
@@ -286,7 +266,7 @@ class RoundRobinBroker(Exchange[Worker]):
         worker.state = BROKER.own_step(worker.state, "each second", "busy")
         return encode(Message(wire.PING, self._new_id()))
 
-    def refusal(self, request: Request, why: str, *, late: bool = False) -> Answer | None:
+    def refusal(self, request: Request, why: str, *, late: bool = False) -> words.Answer | None:
         try:
             message = decode(request.frames)
         except RemoteProtocolError:
@@ -294,9 +274,9 @@ class RoundRobinBroker(Exchange[Worker]):
         if message.key != wire.DOCUMENT or not message.senders:
             # What would tell its client so is not known.
             return None
-        code = LATER if late else PERMANENT
+        code = LATER if late else words.PERMANENT
         told = _answer(message, wire.RESPONSE, b"%d" % code, why.encode())
-        return Answer(told.peer, told.frames)
+        return words.Answer(told.peer, told.frames)
 
 
 def _answer(message: Message, command: bytes, *args: bytes) -> Send:

@@ -7,13 +7,11 @@ tracked; so a PING goes behind it, and is repeated in its place: its PONG says t
 from collections.abc import Sequence
 
 from queuedriver.claims.outcomes import Failed
-from queuedriver.doors.client_session import NEW, Awaited, ClientSession
-from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin import stream as streams
-from queuedriver.doors.roundrobin.documents import FAILED, LATER, PERMANENT, outcome_of
-from queuedriver.doors.roundrobin.frames import Message, decode, encode
+from queuedriver.doors.roundrobin import wire
+from queuedriver.doors.roundrobin.wire import Message, decode, encode
 from queuedriver.doors.table import SAME, Row, Table, ours
-from queuedriver.doors.words import Effects, Processed, Result, Send
+from queuedriver.doors.words import NEW, Awaited, ClientSession, Effects, Processed, Result, Send
 from queuedriver.errors import RemoteProtocolError
 
 SENT, WAITING, READING, ANSWERED, GIVEN_UP = "sent", "waiting", "reading", "answered", "given up"
@@ -70,12 +68,7 @@ class Client(ClientSession):
         return self._ask("STREAM", (wire.STREAM, STREAM_ID, b"%d" % streams.SIZE), now)
 
     def _ask(
-        self,
-        kind: str,
-        args: tuple[bytes, ...],
-        now: float,
-        tracked: bool = True,
-        length: int = 4,
+        self, kind: str, args: tuple[bytes, ...], now: float, tracked: bool = True, length: int = 4
     ) -> tuple[bytes, Effects]:
         id = self._new_id(length)
         if tracked:
@@ -147,9 +140,9 @@ class Client(ClientSession):
 
 def _outcome(kind: str, args: tuple[bytes, ...]) -> tuple[tuple[Result, ...], str]:
     """Return what a RESPONSE brought, or why it brought nothing."""
-    if kind != "DOCUMENT" and args[:1] not in ((FAILED,), (PERMANENT,), (LATER,)):
+    if kind != "DOCUMENT" and args[:1] not in ((wire.FAILED,), (wire.PERMANENT,), (wire.LATER,)):
         return (), ""
-    outcome = outcome_of(args)
+    outcome = wire.outcome_of(args)
     if isinstance(outcome, Processed):
         return outcome.results, ""
     return (), outcome.failure.message if isinstance(outcome, Failed) else outcome.reason

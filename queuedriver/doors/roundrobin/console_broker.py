@@ -5,15 +5,14 @@ It is the broker's own loop that runs: stdin is one descriptor more of its trans
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from functools import partial
 
 import msgspec
 
 from queuedriver.doors.broker import Broker
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker, Worker
-from queuedriver.doors.roundrobin.console_terminal import Terminal
+from queuedriver.doors.roundrobin.console import Terminal
 from queuedriver.doors.roundrobin.settings import BrokerSettings
 from queuedriver.doors.settings import keys_of
 from queuedriver.doors.transports.base import Arrival
@@ -30,13 +29,12 @@ def run(told: BrokerSettings) -> int:
     Return the exit code."""
     with ExitStack() as at_end:
         terminal = at_end.enter_context(closing(Terminal(told.level)))
-        grace = min(told.options.grace, _GRACE)
-        told = msgspec.structs.replace(
-            told,
-            input=told.input or _private_queue(at_end),
-            options=msgspec.structs.replace(told.options, grace=grace),
-        )
-        return AttendedBroker(told, terminal).run().exit_code
+        options = msgspec.structs.replace(told.options, grace=min(told.options.grace, _GRACE))
+        facts = msgspec.structs.asdict(told)
+        facts |= {"input": told.input or _private_queue(at_end), "options": options}
+        exchange = RoundRobinBroker(told.job_timeout)
+        attended = Attended(**facts, terminal=terminal, exchange=exchange)
+        return Broker(attended, terminal.say).run().exit_code
 
 
 def _private_queue(at_end: ExitStack) -> str:
@@ -46,24 +44,19 @@ def _private_queue(at_end: ExitStack) -> str:
     return path
 
 
-class AttendedBroker(Broker):
-    """A broker with a terminal."""
+class Attended(BrokerSettings, frozen=True, kw_only=True):
+    """What a broker with a terminal is told."""
 
-    told: BrokerSettings
+    terminal: Terminal
+    exchange: RoundRobinBroker
 
-    def __init__(self, told: BrokerSettings, terminal: Terminal) -> None:
-        super().__init__(told, terminal.say)
-        self._terminal = terminal
-        self._session = told.session("")
+    def session(self, id: str) -> RoundRobinBroker:
+        return self.exchange
 
-    def session(self) -> RoundRobinBroker:
-        return self._session
-
-    def listen(self) -> "AttendedHub":
-        terminal = self._terminal
-        hub = AttendedHub(self.told, terminal.fd, partial(attend, terminal, self._session))
-        terminal.show(1, f"up and running at {' '.join(hub.endpoints)}")
-        terminal.prompt()
+    def transport(self) -> "AttendedHub":
+        hub = AttendedHub(self)
+        self.terminal.show(1, f"up and running at {' '.join(hub.endpoints)}")
+        self.terminal.prompt()
         return hub
 
 
@@ -99,16 +92,15 @@ def table(workers: Sequence[Worker]) -> list[str]:
 
 
 class AttendedHub(Hub):
-    """A hub whose loop hears of a descriptor besides."""
+    """A hub whose loop hears of a terminal besides."""
 
-    def __init__(self, told: BrokerSettings, fd: int, attend: Callable[[], None]) -> None:
+    def __init__(self, told: Attended) -> None:
         super().__init__(told.listen, told.identity, keys_of(told.curve), told.max_message)
-        self._fd = fd
-        self._attend = attend
+        self._told = told
 
     def fds(self) -> list[int]:
-        return [*super().fds(), self._fd]
+        return [*super().fds(), self._told.terminal.fd]
 
     def arrivals(self) -> Iterator[Arrival]:
-        self._attend()
+        attend(self._told.terminal, self._told.exchange)
         return super().arrivals()

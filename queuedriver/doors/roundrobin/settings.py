@@ -1,29 +1,18 @@
 """What a broker, a worker and a client of roundrobin are told."""
 
 import os
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 
-from queuedriver.doors.settings import (
-    Address,
-    AnyClient,
-    Console,
-    Insecure,
-    Listen,
-    ZmqBroker,
-    ZmqWorker,
-    keys_of,
-)
+from queuedriver.doors import settings
+from queuedriver.doors.exchange import Exchange
+from queuedriver.doors.settings import AnyClient, ZmqBroker, ZmqWorker
 from queuedriver.doors.transports.addresses import check_listen, with_port
+from queuedriver.doors.transports.base import Transport
+from queuedriver.doors.words import ClientSession, WorkerSession
 from queuedriver.errors import BadArgument
 from queuedriver.options import Said
-
-if TYPE_CHECKING:
-    from queuedriver.doors.roundrobin.broker import RoundRobinBroker
-    from queuedriver.doors.roundrobin.client import Client
-    from queuedriver.doors.transports.base import Transport
-    from queuedriver.doors.words import WorkerSession
 
 _ENDPOINT = "tcp://127.0.0.1:6714"
 
@@ -33,9 +22,9 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
 
     protocol: ClassVar[str] = "roundrobin"
     input: Annotated[str, Said("The queue to deal from.", "[INPUT]", flags=())] = ""
-    listen: Listen = (_ENDPOINT,)
+    listen: settings.Listen = (_ENDPOINT,)
     advertise: Annotated[str, Said("The address that peers know it by.", "ADDRESS")] = ""
-    console: Console = False
+    console: settings.Console = False
 
     @property
     def identity(self) -> bytes:
@@ -46,7 +35,7 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
             raise BadArgument("say which queue to deal from")
         return super().check()
 
-    def session(self, id: str) -> "RoundRobinBroker":
+    def session(self, id: str) -> Exchange[Any]:
         from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 
         return RoundRobinBroker(self.job_timeout)
@@ -57,11 +46,11 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
 
     protocol: ClassVar[str] = "roundrobin"
     names_hub: ClassVar[bool] = True
-    broker: Address = _ENDPOINT
+    broker: settings.Address = _ENDPOINT
     slots: Annotated[int, Said("How many documents may be sent ahead.", "N", 1)] = 10
     listen: Annotated[str, Said("Be a plain server, without a broker.", "ADDRESS")] = ""
-    insecure: Insecure = False
-    console: Console = False
+    insecure: settings.Insecure = False
+    console: settings.Console = False
 
     @property
     def where(self) -> str:
@@ -81,16 +70,16 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         if self.listen:
             check_listen((self.listen,), self.curve is not None, self.insecure, "--curve DIR")
 
-    def session(self, name: str) -> "WorkerSession":
+    def session(self, name: str) -> WorkerSession:
         from queuedriver.doors.roundrobin.worker import Server, Worker
 
         serial = int.from_bytes(os.urandom(3))
         return Server(serial=serial) if self.listen else Worker(self.slots, serial=serial)
 
-    def transport(self, name: str, to: str = "") -> "Transport":
+    def transport(self, name: str, to: str = "") -> Transport:
         if not self.listen:
             return super().transport(name, to)
-        keys = keys_of(self.curve)
+        keys = settings.keys_of(self.curve)
         from queuedriver.doors.transports.zmq import Hub
 
         return Hub((self.listen,), self.listen.encode(), keys, self.max_message)
@@ -101,10 +90,10 @@ class ClientSettings(AnyClient, frozen=True, kw_only=True):
 
     protocol: ClassVar[str] = "roundrobin"
     names_hub: ClassVar[bool] = True
-    broker: Address = _ENDPOINT
+    broker: settings.Address = _ENDPOINT
     words: Annotated[tuple[str, ...], Said("What to bring.", "[send FILE...]", flags=())] = ()
     exec: Annotated[bool, Said("Do not wait for answers; at most once.")] = False
-    console: Console = False
+    console: settings.Console = False
 
     def check(self) -> Self:
         send, *files = self.words or ("",)
@@ -112,7 +101,7 @@ class ClientSettings(AnyClient, frozen=True, kw_only=True):
             raise BadArgument("say what to do: queuedriver client roundrobin ADDRESS send FILE...")
         return msgspec.structs.replace(super().check(), files=tuple(files))
 
-    def session(self) -> "Client":
+    def session(self) -> ClientSession:
         from queuedriver.doors.roundrobin.client import Client
 
         serial = int.from_bytes(os.urandom(3))

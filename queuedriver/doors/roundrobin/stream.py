@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from queuedriver.doors.roundrobin.frames import MORE
+from queuedriver.doors.roundrobin.wire import MORE
 from queuedriver.errors import RemoteProtocolError
 
 GO_ON = b"0"
@@ -77,10 +77,7 @@ def parts_of(handle: bytes, carried: bytes, pack: bytes = RAW, part: int = PART)
     """Cut what a stream carries, packed as it is, into parts of at most so many bytes."""
     room = max(1, part - 3 - len(handle))
     *more, last = [carried[at : at + room] for at in range(0, len(carried), room)]
-    return [
-        *(Part(GO_ON, handle, data, pack) for data in more),
-        Part(FINISHED, handle, last, pack),
-    ]
+    return [*(Part(GO_ON, handle, data, pack) for data in more), Part(FINISHED, handle, last, pack)]
 
 
 class _Open(msgspec.Struct):

@@ -10,21 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from queuedriver.claims.outcomes import Failed, Postponed, Setback
-from queuedriver.doors.roundrobin import frames as wire
+from queuedriver.doors import words
 from queuedriver.doors.roundrobin import stream as streams
-from queuedriver.doors.roundrobin.documents import answer_of, document_of, refusal_of
-from queuedriver.doors.roundrobin.frames import Message, decode, encode
+from queuedriver.doors.roundrobin import wire
+from queuedriver.doors.roundrobin.wire import Message, decode, encode
 from queuedriver.doors.table import SAME, Row, Table, ours
-from queuedriver.doors.words import (
-    Effects,
-    Leave,
-    Process,
-    Result,
-    Say,
-    Send,
-    WorkerSession,
-    soonest,
-)
+from queuedriver.doors.words import Effects, Leave, Process, Say, Send
 from queuedriver.format.records import Failure
 
 NEW, REGISTERING, REGISTERED, LEAVING, GONE = "new", "registering", "registered", "leaving", "gone"
@@ -60,7 +51,7 @@ SLOTS = 10
 REGISTER_INTERVAL = 15.0
 
 
-class Server(WorkerSession):
+class Server(words.WorkerSession):
     """A server without a broker: clients connect to it, and nobody counts its slots.
 
     `serial` begins its ids, `chance` cuts its streams into pieces; without a `processor` it puts
@@ -95,11 +86,11 @@ class Server(WorkerSession):
                 return self._answered(message, now)
         return []
 
-    def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
-        return self._done(self.tasks.pop(claim), answer_of(results))
+    def finished(self, claim: str, results: tuple[words.Result, ...], now: float) -> Effects:
+        return self._done(self.tasks.pop(claim), wire.answer_of(results))
 
     def failed(self, claim: str, how: Setback, now: float) -> Effects:
-        return self._done(self.tasks.pop(claim), refusal_of(how))
+        return self._done(self.tasks.pop(claim), wire.refusal_of(how))
 
     def leave(self, now: float) -> Effects:
         """Finish, leave."""
@@ -140,12 +131,12 @@ class Server(WorkerSession):
 
     def _document(self, message: Message) -> Effects:
         claim = self._new_id().hex()
-        work = document_of(message, claim)
+        work = wire.document_of(message, claim)
         if work is None:
             return self._refuse(message, "DOCUMENT takes docid, attempt and payload")
         if not self._processor:
-            words = "this worker has no processor"
-            return self._done(message, refusal_of(Postponed(60.0, words)))
+            text = "this worker has no processor"
+            return self._done(message, wire.refusal_of(Postponed(60.0, text)))
         self.tasks[claim] = message
         return [Process(work)]
 
@@ -153,9 +144,9 @@ class Server(WorkerSession):
         """Take in the answer to something that was asked here."""
         return []
 
-    def _refuse(self, message: Message, words: str) -> Effects:
-        failure = Failure(cause="bad-request", message=words, permanent=True)
-        return [Say(1, words), *self._done(message, refusal_of(Failed(failure)))]
+    def _refuse(self, message: Message, text: str) -> Effects:
+        failure = Failure(cause="bad-request", message=text, permanent=True)
+        return [Say(1, text), *self._done(message, wire.refusal_of(Failed(failure)))]
 
     def _done(self, message: Message, args: tuple[bytes, ...]) -> Effects:
         """Answer what was tracked, and give the slot back, whatever came of it."""
@@ -240,7 +231,7 @@ class Worker(Server):
         return [self._register(now)]
 
     def next_tick_at(self) -> float | None:
-        return soonest(self._register_at, super().next_tick_at())
+        return words.soonest(self._register_at, super().next_tick_at())
 
     def _asked(self, message: Message, now: float) -> Effects:
         if message.senders:

@@ -29,25 +29,12 @@ from collections.abc import Sequence
 import msgspec
 
 from queuedriver.claims.outcomes import Released
-from queuedriver.doors import exchange
+from queuedriver.doors import exchange, words
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.scale0 import wire
 from queuedriver.doors.scale0.wire import Message, Options
-from queuedriver.doors.statuses import DONE, setback
 from queuedriver.doors.table import SAME, Row, Table, ours
-from queuedriver.doors.words import (
-    Answer,
-    Asked,
-    Effects,
-    End,
-    How,
-    Processed,
-    Request,
-    Say,
-    Send,
-    Work,
-    shown,
-)
+from queuedriver.doors.words import Effects, End, Processed, Request, Say, Send, Work, shown
 from queuedriver.errors import RemoteProtocolError
 
 UNKNOWN, CONFIGURED, LISTED, BUSY = "unknown", "configured", "listed", "busy"
@@ -357,17 +344,17 @@ class Broker(Exchange[Worker]):
         elif self.leaving:
             code, text = wire.NOT_ACCEPTING, "the broker leaves"
         else:
-            return [Asked(request)]
+            return [words.Asked(request)]
         return [Send(peer.name, _refusal(request, code, text))]
 
-    def refusal(self, request: Request, why: str, *, late: bool = False) -> Answer | None:
+    def refusal(self, request: Request, why: str, *, late: bool = False) -> words.Answer | None:
         code = wire.NOT_ACCEPTING if late else wire.NO_RESPONSE
         try:
             peer = wire.frontend_identity(_name_of(request))
         except RemoteProtocolError:
             # Somebody else wrote that into the queue.
             return None
-        return Answer(peer, _refusal(request, code, why))
+        return words.Answer(peer, _refusal(request, code, why))
 
     # Time
 
@@ -417,16 +404,16 @@ class Broker(Exchange[Worker]):
             worker.state = BROKER.own_step(worker.state, *exchange.ENDS[why])
 
 
-def _how(work: Work, message: Message) -> How:
+def _how(work: Work, message: Message) -> words.How:
     """Return what a reply means to what it is for; RemoteProtocolError: nothing at all."""
     if (request := work.request) is not None:
         front = request.frames[:1] if request.frames[:1] == (b"",) else ()
         frames = (*front, b"WORKREPLY", message.as_sent, message.body)
-        return Answer(wire.frontend_identity(_name_of(request)), frames)
+        return words.Answer(wire.frontend_identity(_name_of(request)), frames)
     options = message.options
-    if options.status == DONE:
+    if options.status == words.DONE:
         return Processed(wire.unpack(options, message.body))
-    return setback(options.status, options.error_message)
+    return words.setback(options.status, options.error_message)
 
 
 def _name_of(request: Request) -> str:
@@ -450,8 +437,8 @@ def _send(worker: Worker, command: str, options: Options) -> Send:
 
 
 def _told(worker: Worker, error: Options) -> Effects:
-    words = f"{shown(worker.name)} is told {error.error_code}: {error.error_message}"
-    return [_send(worker, "DISCONNECTERROR", error), Say(1, words)]
+    text = f"{shown(worker.name)} is told {error.error_code}: {error.error_message}"
+    return [_send(worker, "DISCONNECTERROR", error), Say(1, text)]
 
 
 def _negotiate(worker: Worker, why: str) -> Send:

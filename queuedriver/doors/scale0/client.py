@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from queuedriver.doors.client_session import NEW, ClientSession
 from queuedriver.doors.scale0.wire import MALFORMED, Options, decode, encode, unpack
-from queuedriver.doors.statuses import DONE
 from queuedriver.doors.table import Row, Table, ours
-from queuedriver.doors.words import Effects, Result, Send
+from queuedriver.doors.words import DONE, NEW, ClientSession, Effects, Result, Send
 from queuedriver.errors import RemoteProtocolError
 
 WAITING, OVER = "waiting", "over"

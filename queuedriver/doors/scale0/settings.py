@@ -2,27 +2,18 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 
+from queuedriver.doors import settings
+from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.scale0.wire import Group
-from queuedriver.doors.settings import (
-    Address,
-    AnyClient,
-    Listen,
-    Service,
-    ZmqBroker,
-    ZmqWorker,
-)
+from queuedriver.doors.settings import AnyClient, Service, ZmqBroker, ZmqWorker
 from queuedriver.doors.transports.addresses import check_endpoint, host_and_port
+from queuedriver.doors.words import ClientSession, WorkerSession
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.options import Said
-
-if TYPE_CHECKING:
-    from queuedriver.doors.scale0.broker import Broker
-    from queuedriver.doors.scale0.client import Client
-    from queuedriver.doors.scale0.worker import Worker
 
 # Where brokers listen for workers, and for clients: to a broker they are the same.
 _WORKERS = "tcp://127.0.0.1:8081"
@@ -40,7 +31,7 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
 
     protocol: ClassVar[str] = "scale0"
     input: Annotated[str, Said("The queue to deal from.", "[INPUT]", flags=())] = ""
-    listen: Listen = (_WORKERS, _CLIENTS)
+    listen: settings.Listen = (_WORKERS, _CLIENTS)
     advertise: Annotated[str, Said("The address that workers know it by.", "ADDRESS")] = ""
     service: Annotated[
         tuple[str, ...], Said("A service and its queues; repeatable.", "NAME=INPUT:OUTPUT")
@@ -80,7 +71,7 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
         """Return the address that workers know it by."""
         return self.advertise or self.listen[0]
 
-    def session(self, id: str) -> "Broker":
+    def session(self, id: str) -> Exchange[Any]:
         from queuedriver.doors.scale0.broker import Broker
 
         return Broker(
@@ -98,7 +89,7 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
     """What a worker of scale0 is told."""
 
     protocol: ClassVar[str] = "scale0"
-    broker: Address = _WORKERS
+    broker: settings.Address = _WORKERS
     service: Annotated[
         tuple[str, ...], Said("A service that it offers; repeatable; else all.", "NAME")
     ] = ()
@@ -111,7 +102,7 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         addresses_of(self.group)
         return super().check()
 
-    def session(self, name: str) -> "Worker":
+    def session(self, name: str) -> WorkerSession:
         from queuedriver.doors.scale0.worker import Worker
 
         group = addresses_of(self.group)
@@ -127,7 +118,7 @@ class ClientSettings(AnyClient, frozen=True, kw_only=True):
     service: Annotated[str, Said("Which service to ask.", "SERVICE", flags=())]
     files: Annotated[tuple[str, ...], Said("What to bring.", "FILE...", flags=())]
 
-    def session(self) -> "Client":
+    def session(self) -> ClientSession:
         from queuedriver.doors.scale0.client import Client
 
         return Client(self.service, f"{os.urandom(3).hex()}.", self.timeout)

@@ -16,8 +16,7 @@ from typing import Annotated
 import msgspec
 
 from queuedriver.claims.outcomes import Setback
-from queuedriver.doors.statuses import DONE, status
-from queuedriver.doors.words import Result
+from queuedriver.doors.words import DONE, Result, status
 from queuedriver.errors import RemoteProtocolError
 
 # What DISCONNECTERROR says.

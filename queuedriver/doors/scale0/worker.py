@@ -10,20 +10,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from queuedriver.claims.outcomes import Released, Setback
+from queuedriver.doors import words
 from queuedriver.doors.scale0 import wire
 from queuedriver.doors.scale0.wire import Options
 from queuedriver.doors.table import SAME, Row, Table, ours
-from queuedriver.doors.words import (
-    Effects,
-    Leave,
-    Process,
-    Reconnect,
-    Result,
-    Say,
-    Send,
-    Work,
-    WorkerSession,
-)
+from queuedriver.doors.words import Effects, Leave, Process, Reconnect, Say, Send, Work
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 
 CLOSED, CHECKING, ASKING, GREETING = "closed", "checking", "asking", "greeting"
@@ -63,9 +54,7 @@ WORKER = Table(
         ours(_CONNECTED, "FORCENEGOTIATE", "too often", "we leave", LEFT),
         ours(_CONNECTED, "joined again", "", "CHECKCONFIG", CHECKING),
         ours(_CONNECTED, "DISCONNECTERROR", "301, 426, or 503 and others", _HOP, CLOSED),
-        ours(
-            _CONNECTED, "DISCONNECTERROR", "503, and it answered before", "the same, later", CLOSED
-        ),
+        ours(_CONNECTED, "DISCONNECTERROR", "503, it answered before", "the same, later", CLOSED),
         Row(_CONNECTED, "DISCONNECTERROR", "", "we leave", LEFT),
         ours(CLOSED, "leave", "", "we leave", LEFT),
         ours(_CONNECTED, "leave", "", "DISCONNECTERROR 503; we leave", LEFT),
@@ -110,7 +99,7 @@ class _Way:
         return others[self.tried - 1] if self.tried <= len(others) else ""
 
 
-class Worker(WorkerSession):
+class Worker(words.WorkerSession):
     """One worker, with one document at a time."""
 
     def __init__(
@@ -206,7 +195,7 @@ class Worker(WorkerSession):
                 return [Say(1, "B --- FORCENEGOTIATE ---> C"), *self._check_config(now)]
         return []
 
-    def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
+    def finished(self, claim: str, results: tuple[words.Result, ...], now: float) -> Effects:
         """WORKREPLY; READY again."""
         outputs, body = wire.pack(results)
         reply = Options(work_request_identifier=claim, outputs=outputs)
@@ -296,14 +285,12 @@ class Worker(WorkerSession):
         other = way.other() if code == wire.NOT_ACCEPTING else ""
         self._refused = code == wire.NOT_ACCEPTING and not other and self._started
         hops = code == wire.VERSION or (code == wire.REDIRECT and bool(_ADDRESS.fullmatch(to)))
-        when = "503, and it answered before" if self._refused else ""
+        when = "503, it answered before" if self._refused else ""
         if other or hops:
             when = "301, 426, or 503 and others"
         self._state = WORKER.step(self._state, "DISCONNECTERROR", when)
-        if other:
-            return self._connect(why, other, needy=True)
-        if self._refused:
-            return self._connect(why)
+        if other or self._refused:
+            return self._connect(why, other, needy=bool(other))
         if not hops:
             where = f" ({to[:80]!r} is no address)" if code == wire.REDIRECT else ""
             return self._end(_EXIT_CODES.get(code, _PROTOCOL), why + where)
@@ -330,10 +317,8 @@ class Worker(WorkerSession):
         other = way.other()
         on = "others, or it answered before" if other or self._started else ""
         self._state = WORKER.own_step(self._state, "time-out", on)
-        if other:
-            return self._connect(why, other, needy=True)
         if on:
-            return self._connect(why)
+            return self._connect(why, other, needy=bool(other))
         where = f" at {way.at}" if way.at else ""
         return self._end(_UNAVAILABLE, f"{why}: is there a broker{where}?")
 

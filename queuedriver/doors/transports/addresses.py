@@ -1,4 +1,4 @@
-"""Where to listen and to connect, and what is safe there.
+"""Where to listen and to connect, what is safe there, and what may take long on the way.
 
 Whoever can connect can bring work and take it. So a broker listens on this host alone unless
 connections are authenticated, or somebody says that they need not be.
@@ -7,9 +7,12 @@ connections are authenticated, or somebody says that they need not be.
 import ipaddress
 import os
 import re
+import signal
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 from queuedriver.errors import BadArgument, ConfigError
 
@@ -17,6 +20,9 @@ _ENDPOINT = re.compile(
     r"tcp://(?P<host>\[[0-9a-fA-F:.%\w]+\]|[A-Za-z0-9_.*-]+):(?P<port>[0-9]{1,5}|\*)"
 )
 _MOST_PORTS = 65_535
+# Seconds for one address of a name to answer.
+CONNECT_WITHIN = 4.0
+T = TypeVar("T")
 
 
 def host_and_port(endpoint: str) -> tuple[str, int]:
@@ -58,12 +64,12 @@ def is_name(endpoint: str) -> bool:
     return _address_of(endpoint) is None
 
 
-def look_up(endpoint: str) -> list[str]:
-    """Return the endpoints at all addresses of an endpoint's name. OSError: there are none."""
-    host, port = host_and_port(endpoint)
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    hosts = dict.fromkeys(str(address[0]) for *_, address in found)
-    return [f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}" for host in hosts]
+def answering(endpoint: str) -> str:
+    """Return the endpoint of the first address of a name at which somebody answers. OSError:
+    nobody does."""
+    with socket.create_connection(host_and_port(endpoint), CONNECT_WITHIN) as found:
+        host, port, *_ = found.getpeername()
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 def is_loopback(endpoint: str) -> bool:
@@ -98,3 +104,59 @@ def need_zmq() -> None:
         raise ConfigError(
             "this needs ZeroMQ: pip install 'queuedriver[network]' (fuq does without)"
         ) from None
+
+
+class Background(Generic[T]):
+    """One call that may take long, in a thread of its own. Once it has ended `fd`, an eventfd of
+    its owner's, is readable."""
+
+    def __init__(
+        self, call: Callable[[], T], fd: int, discard: Callable[[T], None] = lambda found: None
+    ) -> None:
+        self._call = call
+        self._fd = fd
+        # What becomes of what nobody waits for any more.
+        self._discard = discard
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._found: list[T] = []
+        self._error: OSError | None = None
+        threading.Thread(target=self._run, daemon=True).start()
+
+    @property
+    def ended(self) -> bool:
+        """Return whether it has ended."""
+        return bool(self._found) or self._error is not None
+
+    def take(self) -> T:
+        """Return what it has found; OSError where it has failed. It is said to have ended a moment
+        before it can be taken, and that is waited for."""
+        with self._lock:
+            os.eventfd_read(self._fd)
+            if self._error is not None:
+                raise self._error
+            return self._found.pop()
+
+    def abandon(self) -> None:
+        """Want its result no more. Its descriptor may be closed then."""
+        with self._lock:
+            self._abandoned = True
+            while self._found:
+                self._discard(self._found.pop())
+
+    def _run(self) -> None:
+        # Signals are for the main thread, which they wake.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        found, error = [], None
+        try:
+            found.append(self._call())
+        except (OSError, UnicodeError) as failed:
+            # Of some names no question can be made.
+            error = failed if isinstance(failed, OSError) else OSError(str(failed))
+        with self._lock:
+            if self._abandoned:
+                for one in found:
+                    self._discard(one)
+                return
+            self._found, self._error = found, error
+            os.eventfd_write(self._fd, 1)

@@ -1,9 +1,12 @@
 """What a transport is to a loop: frames come, frames go, and peers come and go. None blocks."""
 
+import math
 from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
+
+from queuedriver.doors.words import Recent
 
 # Frames of one message: no protocol here needs more, and ZeroMQ itself has no limit.
 MAX_FRAMES = 64
@@ -11,6 +14,9 @@ MAX_FRAMES = 64
 MAX_MESSAGE = 64_000_000
 # Bytes more, for what names, lengths and hops add to a payload.
 AROUND = 4096
+# Seconds for which nobody is told again who was refused: whoever is comes again at once.
+_TOLD_EVERY = 60.0
+_MOST_TOLD = 100
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -41,6 +47,19 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 Arrival = Joined | Message | Gone | Refused
+
+
+class Refusals:
+    """Tells whom a transport did not let in, for people: each reason once in a while."""
+
+    def __init__(self) -> None:
+        self._told: Recent[str, float] = Recent(_MOST_TOLD)
+
+    def news(self, why: str, now: float) -> Iterator[Refused]:
+        """Yield a refusal, unless it was told just now."""
+        if now - self._told.get(why, -math.inf) >= _TOLD_EVERY:
+            self._told[why] = now
+            yield Refused(why)
 
 
 class Transport(Protocol):

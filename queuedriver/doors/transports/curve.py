@@ -7,6 +7,7 @@ without one does not start.
 """
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -14,8 +15,7 @@ import zmq
 import zmq.auth
 import zmq.utils.z85
 
-from queuedriver.doors.transports.base import Refused
-from queuedriver.doors.transports.refusals import Refusals
+from queuedriver.doors.transports.base import Refusals, Refused
 from queuedriver.doors.words import Recent, shown
 from queuedriver.errors import CannotUse, ConfigError, NotPermitted
 
@@ -79,11 +79,6 @@ def make_keys(directory: str) -> str:
     return f"{path}.key"
 
 
-def keys_in(directory: str | None) -> Keys | None:
-    """Return the keys of one side, if it was given any."""
-    return None if directory is None else load_keys(directory)
-
-
 def load_keys(directory: str) -> Keys:
     """Return the keys in a directory; ConfigError says what is wrong with it."""
     own = os.path.join(directory, f"{OWN}.key_secret")
@@ -140,19 +135,17 @@ class Doorkeeper:
         self._refusals = Refusals()
         self.fd = int(self._socket.getsockopt(zmq.FD))
 
-    def pending(self) -> bool:
-        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
-
     def attend(self) -> Iterator[Refused]:
         """Answer everybody who waits at the door; yield who was not let in."""
-        while self.pending():
+        while int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             question = self._socket.recv_multipart()
             name, why = self.judge(question)
             code, words = (b"200", b"OK") if name else (b"400", why.encode())
             answer = [*question[:2], code, words, os.fsencode(name), b""]
             self._socket.send_multipart(answer)
             if why:
-                yield from self._refusals.news(f"{os.fsdecode(question[3])} is refused: {why}")
+                said = f"{os.fsdecode(question[3])} is refused: {why}"
+                yield from self._refusals.news(said, time.monotonic())
 
     def close(self) -> None:
         self._socket.close()

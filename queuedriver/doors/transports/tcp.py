@@ -22,10 +22,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from queuedriver.doors.transports.addresses import host_and_port
-from queuedriver.doors.transports.background import Background
-from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message, Transport
-from queuedriver.doors.transports.refusals import Refusals
+from queuedriver.doors.transports.addresses import CONNECT_WITHIN, Background, host_and_port
+from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message, Refusals, Transport
 from queuedriver.doors.words import soonest
 from queuedriver.errors import CannotUse
 
@@ -36,8 +34,6 @@ _KEEP_INTERVAL = 5
 _KEEP_COUNT = 3
 # Seconds for the handshake of TLS.
 HANDSHAKE = 10.0
-# Seconds for one address of a name to answer.
-_CONNECT = 4.0
 # Seconds between two calls: doubled each time, up to the longest, with jitter.
 _FIRST_WAIT = 0.25
 _LONGEST_WAIT = 30.0
@@ -116,7 +112,11 @@ class _Connection:
     def read(self) -> bytes | None:
         """Return what is there; empty at the end, None when there is nothing now."""
         try:
-            return self.socket.recv(_CHUNK)
+            data = self.socket.recv(_CHUNK)
+            while isinstance(self.socket, ssl.SSLSocket) and (held := self.socket.pending()):
+                # What TLS holds epoll does not see.
+                data += self.socket.recv(held)
+            return data
         except (BlockingIOError, ssl.SSLWantReadError, InterruptedError):
             return None
         except ssl.SSLWantWriteError:
@@ -153,8 +153,6 @@ class _Tcp(Transport):
         self._epoll = select.epoll()
         self._by_fd: dict[int, _Connection] = {}
         self._by_peer: dict[bytes, _Connection] = {}
-        # Those with more to read than one round takes: TLS may hold it where epoll does not see.
-        self._more: dict[int, _Connection] = {}
         # Until when a connection has to be made, or to have taken our last words; by descriptor.
         self._untils: dict[int, float] = {}
         self._serial = 0
@@ -165,7 +163,24 @@ class _Tcp(Transport):
         return [self._epoll.fileno()]
 
     def pending(self) -> bool:
-        return bool(self._more or self._news)
+        return bool(self._news)
+
+    def arrivals(self) -> Iterator[Arrival]:
+        ready = self._epoll.poll(0)
+        for fd, _ in ready:
+            if fd not in self._by_fd:
+                self._connect(fd)
+        # First of all: nothing is heard of a peer before it has joined.
+        news, self._news = self._news, []
+        yield from news
+        for fd, events in ready:
+            one = self._by_fd.get(fd)
+            if one is not None:
+                yield from self._arrivals_of(one, events)
+
+    def _connect(self, fd: int) -> None:
+        """Take the connections that another descriptor of ours has brought."""
+        raise NotImplementedError
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
         one = self._by_peer.get(peer)
@@ -261,12 +276,9 @@ class _Tcp(Transport):
             return []
         one.open = True
         del self._untils[one.fd]
-        # What TLS has read along with the handshake is not announced.
-        self._more[one.fd] = one
         return [Joined(one.peer)]
 
     def _read(self, one: _Connection) -> Iterator[Arrival]:
-        self._more.pop(one.fd, None)
         for _ in range(_ROUND_CHUNKS):
             data = one.read()
             if data is None:
@@ -279,8 +291,6 @@ class _Tcp(Transport):
             if len(data) < _CHUNK and self._tls is None:
                 # There was no more.
                 return
-        if one.fd in self._by_fd:
-            self._more[one.fd] = one
 
     def _watch(self, one: _Connection) -> None:
         events = one.events
@@ -298,27 +308,9 @@ class _Tcp(Transport):
         if self._by_fd.pop(one.fd, None) is None:
             return
         self._by_peer.pop(one.peer, None)
-        self._more.pop(one.fd, None)
         self._untils.pop(one.fd, None)
         self._epoll.unregister(one.fd)
         one.socket.close()
-
-    def _take_news(self) -> list[Arrival]:
-        """First of all: nothing is heard of a peer before it has joined."""
-        news, self._news = self._news, []
-        return news
-
-    def _round(self) -> Iterator[tuple[_Connection, int]]:
-        """Yield the connections on which something happened, each once."""
-        more = dict(self._more)
-        for fd, events in self._epoll.poll(0):
-            more.pop(fd, None)
-            one = self._by_fd.get(fd)
-            if one is not None:
-                yield one, events
-        for one in more.values():
-            if one.fd in self._by_fd:
-                yield one, _READ
 
 
 def raise_descriptors() -> None:
@@ -345,17 +337,11 @@ class Listener(_Tcp):
             self.close()
             raise
 
-    def arrivals(self) -> Iterator[Arrival]:
-        for fd in [fd for fd, _ in self._epoll.poll(0) if fd in self._sockets]:
-            self._accept(self._sockets[fd])
-        yield from self._take_news()
-        for one, events in self._round():
-            yield from self._arrivals_of(one, events)
-
     def _lost(self, one: _Connection, why: str) -> Iterator[Arrival]:
         if not (one.open or one.dropped):
             host, _, _ = one.address.rpartition(":")
-            yield from self._refusals.news(f"{host or 'somebody'} is refused: {why}")
+            why_not = f"{host or 'somebody'} is refused: {why}"
+            yield from self._refusals.news(why_not, time.monotonic())
         yield from super()._lost(one, why)
 
     def address(self, peer: bytes) -> str:
@@ -427,10 +413,10 @@ class Listener(_Tcp):
         where, port, *_ = sock.getsockname()
         return where, port
 
-    def _accept(self, sock: socket.socket) -> None:
+    def _connect(self, fd: int) -> None:
         for _ in range(_ROUND_ACCEPTS):
             try:
-                found, _ = sock.accept()
+                found, _ = self._sockets[fd].accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -446,7 +432,7 @@ class Listener(_Tcp):
             if len(self._by_fd) >= self.max_connections:
                 found.close()
                 why = f"somebody is refused: there are {self.max_connections:,} connections"
-                self._news += self._refusals.news(why)
+                self._news += self._refusals.news(why, time.monotonic())
                 continue
             self._serial += 1
             try:
@@ -477,11 +463,8 @@ class Caller(_Tcp):
         self._call()
 
     def _call(self) -> None:
-        self._dialing: Background[socket.socket] | None = Background(
-            partial(socket.create_connection, self._where, _CONNECT),
-            self._wake,
-            socket.socket.close,
-        )
+        call = partial(socket.create_connection, self._where, CONNECT_WITHIN)
+        self._dialing = Background(call, self._wake, socket.socket.close)
 
     def _call_later(self, why: str) -> None:
         self._miss(why)
@@ -496,19 +479,14 @@ class Caller(_Tcp):
         """Take note that the peer is the one that was wanted."""
         self._missing, self._wait = "", _FIRST_WAIT
 
-    def arrivals(self) -> Iterator[Arrival]:
-        if self._dialing is not None and self._dialing.ended:
-            dialed, self._dialing = self._dialing, None
-            try:
-                sock = dialed.take()
-                _prepare(sock)
-                self._add(sock, b"")
-            except OSError as error:
-                self._call_later(_words(error))
-                yield Gone(b"", self._missing)
-        yield from self._take_news()
-        for one, events in self._round():
-            yield from self._arrivals_of(one, events)
+    def _connect(self, fd: int) -> None:
+        try:
+            sock = self._dialing.take()
+            _prepare(sock)
+            self._add(sock, b"")
+        except OSError as error:
+            self._call_later(_words(error))
+            self._news.append(Gone(b"", self._missing))
 
     def _lost(self, one: _Connection, why: str) -> Iterator[Arrival]:
         yield from super()._lost(one, why)
@@ -532,8 +510,7 @@ class Caller(_Tcp):
         return self._missing
 
     def close(self) -> None:
-        if self._dialing is not None:
-            self._dialing.abandon()
+        self._dialing.abandon()
         self._epoll.unregister(self._wake)
         os.close(self._wake)
         super().close()

@@ -7,6 +7,7 @@ its peers prove themselves by a secret.
 
 import os
 import ssl
+from collections.abc import Callable
 
 from queuedriver.errors import ConfigError
 
@@ -17,9 +18,11 @@ def serving(directory: str, *, other_proof: bool) -> ssl.SSLContext:
     """Return what a listener shows and believes; `other_proof`: peers prove by other means who
     they are."""
     context = _context(directory, ssl.PROTOCOL_TLS_SERVER)
-    _show(context, directory, needed=True)
+    if not _there(directory, CERT, KEY):
+        raise ConfigError(f"{directory!r} needs {CERT} and {KEY}")
+    _load(context.load_cert_chain, directory, CERT, KEY)
     if _there(directory, CA):
-        _believe(context, directory)
+        _load(context.load_verify_locations, directory, CA)
         context.verify_mode = ssl.CERT_REQUIRED
     elif not other_proof:
         raise ConfigError(
@@ -35,8 +38,9 @@ def calling(directory: str) -> ssl.SSLContext:
     context = _context(directory, ssl.PROTOCOL_TLS_CLIENT)
     if not _there(directory, CA):
         raise ConfigError(f"{directory!r} has no {CA}: put the authority of the broker there")
-    _believe(context, directory)
-    _show(context, directory, needed=False)
+    _load(context.load_verify_locations, directory, CA)
+    if _there(directory, CERT, KEY):
+        _load(context.load_cert_chain, directory, CERT, KEY)
     return context
 
 
@@ -48,23 +52,14 @@ def _context(directory: str, protocol: int) -> ssl.SSLContext:
     return context
 
 
-def _show(context: ssl.SSLContext, directory: str, *, needed: bool) -> None:
-    if not (_there(directory, CERT) and _there(directory, KEY)):
-        if needed:
-            raise ConfigError(f"{directory!r} needs {CERT} and {KEY}")
-        return
+def _load(load: Callable[..., None], directory: str, *names: str) -> None:
+    """Let a context load what it shows, or whom it believes."""
     try:
-        context.load_cert_chain(os.path.join(directory, CERT), os.path.join(directory, KEY))
+        load(*(os.path.join(directory, name) for name in names))
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{CERT} and {KEY} of {directory!r} cannot be used: {error}") from None
+        what = " and ".join(names)
+        raise ConfigError(f"{what} of {directory!r} cannot be used: {error}") from None
 
 
-def _believe(context: ssl.SSLContext, directory: str) -> None:
-    try:
-        context.load_verify_locations(os.path.join(directory, CA))
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{CA} of {directory!r} cannot be used: {error}") from None
-
-
-def _there(directory: str, name: str) -> bool:
-    return os.path.exists(os.path.join(directory, name))
+def _there(directory: str, *names: str) -> bool:
+    return all(os.path.exists(os.path.join(directory, name)) for name in names)

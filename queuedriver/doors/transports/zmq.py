@@ -11,28 +11,18 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from queuedriver.doors.transports.addresses import is_name, look_up
-from queuedriver.doors.transports.background import Background
-from queuedriver.doors.transports.base import (
-    AROUND,
-    MAX_FRAMES,
-    MAX_MESSAGE,
-    Arrival,
-    Gone,
-    Joined,
-    Message,
-    Refused,
-    Transport,
-)
+from queuedriver.doors.transports import addresses, base
+from queuedriver.doors.transports.addresses import Background, answering, is_name
+from queuedriver.doors.transports.base import MAX_FRAMES, Arrival, Gone, Joined, Message, Refused
 from queuedriver.doors.transports.curve import Doorkeeper, Keys
-from queuedriver.doors.transports.refusals import Refusals
 from queuedriver.errors import CannotUse, ConfigError, NotPermitted
 
 # Milliseconds. Whoever vanishes without a word is missed four seconds later at the latest: a spoke
@@ -44,7 +34,7 @@ _ASKS_EVERY = 1_250
 _HEARTBEAT_TIMEOUT = 2_750
 _MISSED_AFTER = _ASKS_EVERY + _HEARTBEAT_TIMEOUT
 _HANDSHAKE_TIMEOUT = 5_000
-_CONNECT_TIMEOUT = 4_000
+_CONNECT_TIMEOUT = int(addresses.CONNECT_WITHIN * 1000)
 _LINGER = 1_000
 _RECONNECT = 100
 _RECONNECT_MOST = 5_000
@@ -59,7 +49,7 @@ _MOST_UNSENT = 1_000
 _RETRY = 0.05
 # Seconds after which a hub that refused us is asked again: its keys may be others by then.
 _REFUSED_FOR = 5.0
-# Seconds until a name is looked up again of which no address answers.
+# Seconds until a name is tried again of which no address answers.
 _LOOK_UP_AGAIN = 1.0
 # Messages taken in one round.
 _ROUND = 500
@@ -83,14 +73,20 @@ _REFUSED_FOR_WANT_OF = {
     int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): "one side has keys (--curve), the other none",
     int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): "its broker.key is not the own.key of this side",
 }
+# Of a ROUTER: it refuses what is for nobody; and whoever comes under an identity that there is, is
+# the peer of that name. Else, if its connection broke and is there again before the end of the old
+# one was noticed, as while this process was stopped, ZeroMQ never reads from the new one.
+_TO_THE_LATEST = ((zmq.ROUTER_MANDATORY, 1), (zmq.ROUTER_HANDOVER, 1))
 # What it means that an address cannot be listened on.
 _REFUSALS = {zmq.EADDRINUSE: CannotUse, errno.EACCES: NotPermitted}
 
 
-class _Socket(Transport):
+class _Socket(base.Transport):
     """What hub and spoke have in common."""
 
-    def __init__(self, kind: int, max_message: int) -> None:
+    def __init__(
+        self, kind: int, identity: bytes, max_message: int, events: int, *options: tuple[int, int]
+    ) -> None:
         self._context = zmq.Context()
         # Whom we give a message need not interrupt us for it, where no processor is free: what is
         # said at once leaves at once, and is heard at once.
@@ -103,15 +99,23 @@ class _Socket(Transport):
             (zmq.HANDSHAKE_IVL, _HANDSHAKE_TIMEOUT),
             (zmq.RECONNECT_IVL, _RECONNECT),
             (zmq.RECONNECT_IVL_MAX, _RECONNECT_MOST),
-            (zmq.MAXMSGSIZE, max_message + AROUND),
+            (zmq.MAXMSGSIZE, max_message + base.AROUND),
+            *options,
         ):
             self._socket.setsockopt(option, value)
-        self._most = max_message + AROUND
+        if identity:
+            self._socket.setsockopt(zmq.IDENTITY, identity)
+        self._most = max_message + base.AROUND
         # Whether nothing is there that the socket's descriptor will not tell of. It tells once of
         # what came, and what else is done with the socket may take that back.
         self._drained = False
-        # What else is listened to, but seldom says anything.
+        # What else is listened to, but seldom says anything: first of all what becomes of
+        # connections. Nothing is told of what comes to a socket that was never looked at, or not
+        # since something came.
         self._aside = select.epoll()
+        self._events = self._socket.get_monitor_socket(events)
+        self._aside.register(int(self._events.getsockopt(zmq.FD)), select.EPOLLIN)
+        _readable(self._events)
 
     def fds(self) -> list[int]:
         return [int(self._socket.getsockopt(zmq.FD)), self._aside.fileno()]
@@ -121,11 +125,10 @@ class _Socket(Transport):
             self._drained = not _readable(self._socket)
         return not self._drained
 
-    def _listen_aside(self, socket: "zmq.Socket[bytes]") -> None:
-        """Listen to another socket. Nothing is told of what comes to one that was never looked at,
-        or not since something came."""
-        self._aside.register(int(socket.getsockopt(zmq.FD)), select.EPOLLIN)
-        _readable(socket)
+    def _happened(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what has become of connections."""
+        while _readable(self._events):
+            yield parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))
 
     def _messages(self) -> Iterator[list[bytes]]:
         ask, receive = self._socket.getsockopt, self._socket.recv
@@ -162,6 +165,8 @@ class _Socket(Transport):
         return True
 
     def close(self) -> None:
+        self._socket.disable_monitor()
+        self._events.close(0)
         self._aside.close()
         self._socket.close()
         self._context.term()
@@ -175,25 +180,23 @@ class Hub(_Socket):
         listen: Sequence[str],
         identity: bytes = b"",
         keys: Keys | None = None,
-        max_message: int = MAX_MESSAGE,
+        max_message: int = base.MAX_MESSAGE,
     ) -> None:
-        super().__init__(zmq.ROUTER, max_message)
-        _route_to_the_latest(self._socket)
-        for option, value in (
+        super().__init__(
+            zmq.ROUTER,
+            identity,
+            max_message,
+            # ZeroMQ ends the connections of those who cannot even say who they are.
+            _NO_WORD_OF_OURS,
+            *_TO_THE_LATEST,
             # It asks each second whoever says nothing, and gives up what is not confirmed.
             (zmq.TCP_KEEPALIVE, 1),
             (zmq.TCP_KEEPALIVE_IDLE, 1),
             (zmq.TCP_KEEPALIVE_INTVL, 1),
             (zmq.TCP_MAXRT, _MISSED_AFTER),
-        ):
-            self._socket.setsockopt(option, value)
-        if identity:
-            self._socket.setsockopt(zmq.IDENTITY, identity)
+        )
         self._door = None
-        # ZeroMQ ends the connections of those who cannot even say who they are.
-        self._events = self._socket.get_monitor_socket(_NO_WORD_OF_OURS)
-        self._listen_aside(self._events)
-        self._refusals = Refusals()
+        self._refusals = base.Refusals()
         try:
             if keys is not None:
                 self._door = Doorkeeper(self._context, keys)
@@ -219,18 +222,15 @@ class Hub(_Socket):
         """Let in who may come in; yield who may not."""
         if self._door is not None:
             yield from self._door.attend()
-        while _readable(self._events):
-            event = parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))
+        for event in self._happened():
             why = _REFUSED_FOR_WANT_OF.get(event["value"], "it does not speak as we do")
-            where = event["endpoint"].decode(errors="replace")
-            yield from self._refusals.news(f"somebody is refused at {where}: {why}")
+            said = f"somebody is refused at {event['endpoint'].decode(errors='replace')}: {why}"
+            yield from self._refusals.news(said, time.monotonic())
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
         return self._is_sent((peer, *frames))
 
     def close(self) -> None:
-        self._socket.disable_monitor()
-        self._events.close(0)
         if self._door is not None:
             self._door.close()
         super().close()
@@ -246,48 +246,44 @@ class Spoke(_Socket):
         identity: bytes,
         hub: bytes | None = None,
         keys: Keys | None = None,
-        max_message: int = MAX_MESSAGE,
+        max_message: int = base.MAX_MESSAGE,
     ) -> None:
-        kind = zmq.DEALER if hub is None else zmq.ROUTER
-        super().__init__(kind, max_message)
-        for option, value in (
+        super().__init__(
+            zmq.DEALER if hub is None else zmq.ROUTER,
+            identity,
+            max_message,
+            # ZeroMQ connects again by itself, and what was on its way then is lost without a word.
+            _OF_A_SPOKE,
+            *(() if hub is None else _TO_THE_LATEST),
             (zmq.HEARTBEAT_IVL, _ASKS_EVERY),
             (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT),
             # Longer than until the next one, or a hub would drop an idle spoke.
             (zmq.HEARTBEAT_TTL, _MISSED_AFTER),
-        ):
-            self._socket.setsockopt(option, value)
+            (zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT),
+            # What waits in ZeroMQ for one address is lost with the attempt to connect there.
+            (zmq.IMMEDIATE, int(is_name(endpoint))),
+        )
         # A hub adds the way home to what it let in. Dropped here it would be in our hands for ever.
-        self._most += AROUND
+        self._most += base.AROUND
         self._endpoint = endpoint
         # By which identity a ROUTER knows the hub.
         self._hub = hub
         # What could not be sent yet, and when that is tried again.
         self._unsent: deque[tuple[bytes, ...]] = deque()
         self._retry_at = 0.0
-        self._socket.setsockopt(zmq.IDENTITY, identity)
-        if hub is not None:
-            _route_to_the_latest(self._socket)
-        # ZeroMQ connects again by itself, and what was on its way then is lost without a word.
-        self._events = self._socket.get_monitor_socket(_OF_A_SPOKE)
         self._joined = False
         self._missing = f"nobody answers at {endpoint}; is a broker running there?"
-        # When to connect again, to who refused us or to the next address.
+        # When to connect again, to who refused us or to a name.
         self._connect_at: float | None = None
-        # A name may have several addresses, of which ZeroMQ would try one: those that are yet to be
-        # tried, the one that is, and what looks them up, for that may take long.
-        self._addresses: list[str] = []
+        # Where it connects to; and what looks for an address of a name that answers: ZeroMQ tries
+        # one alone, and it may take long.
         self._at = ""
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._listen_aside(self._events)
         self._aside.register(self._wake, select.EPOLLIN)
-        self._lookup: Background[list[str]] | None = None
+        self._lookup: Background[str] | None = None
         try:
             if keys is not None:
                 keys.call(self._socket)
-            self._socket.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT)
-            # What waits in ZeroMQ for one address is lost with the attempt to connect there.
-            self._socket.setsockopt(zmq.IMMEDIATE, int(is_name(endpoint)))
             self._dial()
         except zmq.ZMQError as error:
             self.close()
@@ -308,9 +304,15 @@ class Spoke(_Socket):
         """See what has become of the connection, and where the next goes; yield one that is there
         again."""
         if self._lookup is not None and self._lookup.ended:
-            self._looked_up(self._lookup)
-        while _readable(self._events):
-            said = parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))
+            lookup, self._lookup = self._lookup, None
+            try:
+                self._connect(lookup.take())
+            except (ConnectionError, TimeoutError):
+                self._miss(_NOBODY)
+            except OSError as error:
+                self._missing = f"{self._endpoint}: {error.strerror or error}"
+                self._connect_at = time.monotonic() + _LOOK_UP_AGAIN
+        for said in self._happened():
             event = said["event"]
             if said["endpoint"].decode() != self._at:
                 # Of a connection that we have given up.
@@ -340,8 +342,7 @@ class Spoke(_Socket):
         elif event == _NOBODY or not self._missing:
             self._missing = f"nobody answers at {where}; is a broker running there?"
             if event == _NOBODY and is_name(where):
-                wait = 0.0 if self._addresses else _LOOK_UP_AGAIN
-                self._connect_at = time.monotonic() + wait
+                self._connect_at = time.monotonic() + _LOOK_UP_AGAIN
 
     def missing(self) -> str:
         """Return why our hub is not there, or takes nothing."""
@@ -364,30 +365,21 @@ class Spoke(_Socket):
             self._dial()
 
     def _dial(self) -> None:
-        """Connect to the next address, or look for some."""
+        """Connect; to a name, where somebody answers."""
         self._drained = False
         if self._at:
             with suppress(zmq.ZMQError):
                 self._socket.disconnect(self._at)
             self._at = ""
-        if not self._addresses:
-            if is_name(self._endpoint):
-                self._lookup = Background(partial(look_up, self._endpoint), self._wake)
-                return
-            self._addresses = [self._endpoint]
-        self._at = self._addresses.pop(0)
-        _know_ipv6(self._socket, self._at)
-        self._socket.connect(self._at)
-
-    def _looked_up(self, lookup: Background[list[str]]) -> None:
-        self._lookup = None
-        try:
-            self._addresses = lookup.take()
-        except OSError as error:
-            self._missing = f"{self._endpoint}: {error.strerror or error}"
-            self._connect_at = time.monotonic() + _LOOK_UP_AGAIN
+        if is_name(self._endpoint):
+            self._lookup = Background(partial(answering, self._endpoint), self._wake)
         else:
-            self._dial()
+            self._connect(self._endpoint)
+
+    def _connect(self, at: str) -> None:
+        self._at = at
+        _know_ipv6(self._socket, at)
+        self._socket.connect(at)
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
         said = frames if self._hub is None else (self._hub, *frames)
@@ -402,21 +394,11 @@ class Spoke(_Socket):
         if self._lookup is not None:
             self._lookup.abandon()
         os.close(self._wake)
-        self._socket.disable_monitor()
-        self._events.close(0)
         super().close()
 
 
 def _readable(socket: "zmq.Socket[bytes]") -> bool:
     return bool(int(socket.getsockopt(_EVENTS)) & _CAN_READ)
-
-
-def _route_to_the_latest(socket: "zmq.Socket[bytes]") -> None:
-    """Refuse what is for nobody; and have whoever comes under an identity that there is be the
-    peer of that name. Else, if its connection broke and is there again before the end of the old
-    one was noticed, as while this process was stopped, ZeroMQ never reads from the new one."""
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
 
 
 def _know_ipv6(socket: "zmq.Socket[bytes]", endpoint: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from queuedriver.doors.transports.background import Background
+from queuedriver.doors.transports.addresses import Background
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from queuedriver.cli.client import collect
 from queuedriver.doors.client import Client
 from queuedriver.doors.roundrobin import client as roundrobin
-from queuedriver.doors.roundrobin.frames import EXEC, PING, PONG, decode, encode
-from queuedriver.doors.roundrobin.frames import Message as Wire
+from queuedriver.doors.roundrobin.wire import EXEC, PING, PONG, decode, encode
+from queuedriver.doors.roundrobin.wire import Message as Wire
 from queuedriver.doors.transports.base import Arrival, Message
 from queuedriver.doors.words import Ended, Result
 from queuedriver.errors import Unreachable

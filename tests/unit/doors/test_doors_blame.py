@@ -11,10 +11,10 @@ from queuedriver.doors.broker import BrokerLoop
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.pingpong import broker as pingpong
 from queuedriver.doors.requests import Requests
-from queuedriver.doors.roundrobin import frames as wire
+from queuedriver.doors.roundrobin import wire
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
-from queuedriver.doors.roundrobin.frames import Message as Said
-from queuedriver.doors.roundrobin.frames import decode, encode
+from queuedriver.doors.roundrobin.wire import Message as Said
+from queuedriver.doors.roundrobin.wire import decode, encode
 from queuedriver.doors.scale0.broker import Broker as Scale0
 from queuedriver.doors.service_queue import ServiceQueue
 from queuedriver.doors.transports.base import Gone, Message

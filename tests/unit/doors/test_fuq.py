@@ -18,10 +18,9 @@ from hypothesis.stateful import (
 )
 
 from queuedriver.claims.outcomes import Failed, Released
-from queuedriver.doors.fuq import auth, wire
-from queuedriver.doors.fuq.broker import Broker, Worker
-from queuedriver.doors.fuq.client import Client, KillAll, Start
-from queuedriver.doors.fuq.tables import CLIENT, SERVER
+from queuedriver.doors.fuq import wire
+from queuedriver.doors.fuq.broker import SERVER, Broker, Worker
+from queuedriver.doors.fuq.client import CLIENT, Client, KillAll, Start
 from queuedriver.doors.fuq.wire import (
     CANNOT_RUN,
     JobDescription,
@@ -119,7 +118,7 @@ def ends(effects: Effects) -> list[End]:
 
 def bytes_32() -> bytes:
     """A nonce."""
-    return b"n" * auth.NONCE
+    return b"n" * wire.NONCE
 
 
 def ready(max_proc: int = 4, **given: object) -> Client:
@@ -593,7 +592,7 @@ def test_client_leaves_a_broker_that_cannot_prove_itself() -> None:
 
 def test_proof_of_one_side_is_none_of_the_other() -> None:
     nonces = (b"b" * 32, b"c" * 32)
-    assert auth.client_proof(SECRET, *nonces) != auth.broker_proof(SECRET, *nonces)
+    assert wire.client_proof(SECRET, *nonces) != wire.broker_proof(SECRET, *nonces)
     client = Client(4, SECRET, lambda: b"c" * 32)
     client.joined(b"", 0.0)
     [answer] = sent(client.hear(b"", [wire.encode_body(Type.AUTH, nonces[0])], 0.0, 0.0))

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.doors.client_session import NEW
 from queuedriver.doors.roundrobin import client as rr
-from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin import stream as streams
+from queuedriver.doors.roundrobin import wire
 from queuedriver.doors.roundrobin.client import Client
-from queuedriver.doors.roundrobin.frames import Message, decode, encode
-from queuedriver.doors.words import Effects, Ended, Result, Send
+from queuedriver.doors.roundrobin.wire import Message, decode, encode
+from queuedriver.doors.words import NEW, Effects, Ended, Result, Send
 from queuedriver.errors import RemoteProtocolError
 
 W = b"tcp://h:1:worker"

@@ -7,16 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
-from queuedriver.doors.roundrobin import frames as wire
-from queuedriver.doors.roundrobin.documents import (
+from queuedriver.doors.roundrobin import wire
+from queuedriver.doors.roundrobin.wire import (
     MAX_RESULTS,
+    Message,
     answer_of,
+    decode,
     document_of,
+    encode,
     outcome_of,
     question,
     refusal_of,
 )
-from queuedriver.doors.roundrobin.frames import Message, decode, encode
 from queuedriver.doors.words import Processed, Result, Work
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 from queuedriver.format.records import Failure

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Released
-from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin import stream as streams
+from queuedriver.doors.roundrobin import wire
 from queuedriver.doors.roundrobin import worker as rr
-from queuedriver.doors.roundrobin.frames import Message, decode, encode
+from queuedriver.doors.roundrobin.wire import Message, decode, encode
 from queuedriver.doors.roundrobin.worker import REGISTER_INTERVAL, Server, Worker
 from queuedriver.doors.words import Effect, Effects, Leave, Process, Result, Say, Send, Work
 from queuedriver.errors import RemoteProtocolError

@@ -117,6 +117,7 @@ def ready(broker: Broker, peer: str, now: float = 0.0, services: Sequence[str] =
 
 def a_broker(*workers: str, **given: Any) -> Broker:
     broker = told(**given).session("host-1")
+    assert isinstance(broker, Broker)
     for name in workers:
         ready(broker, name)
     return broker

@@ -20,8 +20,7 @@ from queuedriver.doors.scale0.wire import (
     reply_of,
     unpack,
 )
-from queuedriver.doors.statuses import setback
-from queuedriver.doors.words import Result
+from queuedriver.doors.words import Result, setback
 from queuedriver.errors import RemoteProtocolError
 from queuedriver.format.records import Failure
 

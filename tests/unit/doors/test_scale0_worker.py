@@ -661,7 +661,7 @@ SCENES: dict[tuple[str, str], Callable[[Worker], object]] = {
     ("DISCONNECTERROR", ""): told_off(400),
     ("DISCONNECTERROR", "301 to this broker"): told_off(301),
     ("DISCONNECTERROR", "301, 426, or 503 and others"): told_off(426),
-    ("DISCONNECTERROR", "503, and it answered before"): told_off(503),
+    ("DISCONNECTERROR", "503, it answered before"): told_off(503),
     ("READYOK", ""): lambda worker: hear(worker, "READYOK"),
     ("PONG", ""): lambda worker: hear(worker, "PONG"),
     ("silence", ""): lambda worker: worker.tick(worker._silent_at, WALL),

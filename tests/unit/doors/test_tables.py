@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from queuedriver.claims.outcomes import Released
-from queuedriver.doors.fuq import auth, tables
 from queuedriver.doors.fuq import broker as fuq
 from queuedriver.doors.fuq import client as fuq_client
 from queuedriver.doors.fuq import wire as fuq_wire
@@ -105,7 +104,7 @@ def pingpong_s_worker() -> None:
 
 
 FUQ_JOB = JobDescription(7, "job", 9, "", "", "sim")
-FUQ_NONCE = b"n" * auth.NONCE
+FUQ_NONCE = b"n" * fuq_wire.NONCE
 FUQ_ERROR = fuq_wire.encode(Type.ERROR, 2)
 FUQ_OK = fuq_wire.encode(Type.OK, 2)
 FUQ_STOP_NOW = fuq_wire.encode(Type.STOP, fuq_wire.STOP_NOW)
@@ -141,7 +140,7 @@ def fuq_broker() -> None:
     broker.gone(b"leaves", 0.0)
     for secret in (b"secret", b"another"):
         secured.joined(secret, 0.0)
-        proof = FUQ_NONCE + auth.client_proof(secret, FUQ_NONCE, FUQ_NONCE)
+        proof = FUQ_NONCE + fuq_wire.client_proof(secret, FUQ_NONCE, FUQ_NONCE)
         secured.hear(secret, [fuq_wire.encode_body(Type.AUTH, proof)], 0.0, 0.0)
     secured.joined(b"leaves", 0.0)
     secured.gone(b"leaves", 0.0)
@@ -164,7 +163,7 @@ def fuq_s_client() -> None:
 
     stop, stop_one = fuq_wire.encode(Type.STOP, 0), fuq_wire.encode(Type.STOP, 1)
     nonce = fuq_wire.encode_body(Type.AUTH, FUQ_NONCE)
-    for proof in (auth.broker_proof(b"secret", FUQ_NONCE, FUQ_NONCE), bytes(32)):
+    for proof in (fuq_wire.broker_proof(b"secret", FUQ_NONCE, FUQ_NONCE), bytes(32)):
         answer = fuq_wire.encode_body(Type.AUTH, proof)
         begin(FUQ_ERROR, nonce, FUQ_ERROR, answer, secret=b"secret")
     begin(FUQ_OK, secret=b"secret")
@@ -193,8 +192,8 @@ def fuq_s_client() -> None:
 PLAYS: dict[str, tuple[Table, Play]] = {
     "pingpong's broker": (pingpong.BROKER, pingpong_broker),
     "pingpong's worker": (pingpong_worker.WORKER, pingpong_s_worker),
-    "fuq's broker": (tables.SERVER, fuq_broker),
-    "fuq's client": (tables.CLIENT, fuq_s_client),
+    "fuq's broker": (fuq.SERVER, fuq_broker),
+    "fuq's client": (fuq_client.CLIENT, fuq_s_client),
 }
 
 

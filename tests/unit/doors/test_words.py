@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
-from queuedriver.doors.statuses import MAX_TEXT, setback, status
+from queuedriver.doors.words import MAX_TEXT, setback, status
 from queuedriver.errors import LATER_AFTER
 from queuedriver.format.records import Failure
 

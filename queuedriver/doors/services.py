@@ -1,8 +1,10 @@
-"""The breakers of a broker's services: each service stops by itself, and the others go on.
+"""What holds one service of a broker, while the others go on: that it has stopped itself, as its
+documents failed one after the other, and that its output is full.
 
-To the loop they are as one, which stops when all have.
+To the loop the breakers of all are as one, which stops when all have; and so is the back-pressure.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -10,10 +12,13 @@ import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.liveness import Observer
+from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.closing import Trip
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.plan import Seen
+from queuedriver.options import Options
 
 
 class Breakers:
@@ -91,3 +96,39 @@ class Breakers:
         words = first.trip.words(first.path, first.trial_at + clocks)
         left = first.trial_at - now
         return msgspec.structs.replace(seen, tripped=words, trial_in=left, candidate=waits)
+
+
+class Pressures:
+    """The back-pressure of each queue; `served` tells which have something that could be dealt."""
+
+    def __init__(
+        self,
+        options: Options,
+        queues: Sequence[InputQueue],
+        observer: Observer,
+        sharers: Callable[[], int],
+        served: Callable[[float], Sequence[InputQueue]],
+    ) -> None:
+        self._of = {
+            queue: BackPressure(options, queue.targets, observer, sharers) for queue in queues
+        }
+        self._served = served
+        # That of the queue that was found full last.
+        self._full: BackPressure | None = None
+        self._why = ""
+
+    def is_full(self, queue: InputQueue) -> bool:
+        """Tell whether nothing of a queue is to be dealt, as its outputs take no more."""
+        why = self._of[queue].full(queue.published + len(queue.handed_over))
+        if why:
+            self._full, self._why = self._of[queue], why
+        return bool(why)
+
+    def full(self, published: int) -> str:
+        """Return why nothing of all that waits is to be dealt; "" while something is."""
+        served = self._served(time.monotonic())
+        return self._why if served and all(map(self.is_full, served)) else ""
+
+    def no_consumer_for(self) -> float:
+        """Return for how many seconds a full output was seen without a living driver."""
+        return self._full.no_consumer_for() if self._full is not None else 0.0
