@@ -82,8 +82,8 @@ class Worker(msgspec.Struct, eq=False):
     # How much more it takes now; set by `offer`.
     free: int = 0
     services: frozenset[str] = ANY
-    # Its works, and since when it has each, by claim.
-    in_hand: dict[str, tuple[Work, float]] = msgspec.field(default_factory=dict)
+    # Its works, and since when it is at each, by claim; None while it has others before it.
+    in_hand: dict[str, tuple[Work, float | None]] = msgspec.field(default_factory=dict)
     # How much it was dealt of what nobody waits for, which has no end.
     besides: int = 0
     # Whether what it has in hand goes alone.
@@ -276,7 +276,9 @@ class Exchange(words.Session, Generic[W]):
             heapq.heappop(queue)
             worker.queued.discard(work.service)
         if work.request is None or work.request.answered:
-            worker.in_hand[work.claim] = work, now
+            # What is behind others in one process has not begun.
+            begun = None if worker.in_hand and self.one_process else now
+            worker.in_hand[work.claim] = work, begun
             worker.alone = work.alone
         else:
             worker.besides += work.need
@@ -350,12 +352,23 @@ class Exchange(words.Session, Generic[W]):
             if not (worker.in_hand or worker.besides):
                 if now - worker.heard_at >= worker.silent_after:
                     effects += self.lose(worker, SILENT)
-            elif any(now - since >= self._job_timeout for _, since in worker.in_hand.values()):
+            elif any(now - since >= self._job_timeout for since in self._begun(worker, now)):
                 effects += self.lose(worker, OVERDUE)
                 effects.append(words.Close(worker.name, "it has had something for too long"))
             elif (frames := self.probe(worker)) is not None:
                 effects.append(Send(worker.name, frames))
         return effects
+
+    def _begun(self, worker: W, now: float) -> list[float]:
+        """Return since when a worker is at what it is at. In one process that is the first of what
+        it has: what was behind others begins when it is seen to have come up."""
+        in_hand = worker.in_hand
+        if self.one_process and in_hand:
+            first = next(iter(in_hand))
+            work, since = in_hand[first]
+            if since is None:
+                in_hand[first] = work, now
+        return [since for _, since in in_hand.values() if since is not None]
 
     def next_tick_at(self) -> float | None:
         """Return when `tick` is worth calling; None: not before somebody is listed."""

@@ -105,6 +105,7 @@ class WorkerSettings(AnyPeer, frozen=True, kw_only=True):
     def transport(self) -> "Caller":
         from queuedriver.doors.transports import tcp, tls
 
+        tcp.raise_descriptors()
         return tcp.Caller(self.broker, tls.calling(self.tls) if self.tls else None)
 
 

@@ -73,7 +73,7 @@ class Model:
     turn: int
     besides: int = 0
     in_hand: dict[str, Work] = field(default_factory=dict)
-    since: dict[str, float] = field(default_factory=dict)
+    since: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def alone(self) -> bool:
@@ -222,7 +222,9 @@ class Machine(RuleBasedStateMachine):
         worker.free -= need
         self.to_the_end(worker)
         if request is None:
-            worker.in_hand[one.claim], worker.since[one.claim] = one, self.now
+            # What is behind others in one process has not begun.
+            worker.since[one.claim] = self.now if self.apart or not worker.in_hand else None
+            worker.in_hand[one.claim] = one
         else:
             worker.besides += need
 
@@ -255,6 +257,14 @@ class Machine(RuleBasedStateMachine):
         if settled is not None:
             self.put_down(worker, claim)
 
+    def begun(self, worker: Model) -> list[float]:
+        """Since when a worker is at work on what it has, as it is looked at."""
+        if not self.apart and worker.in_hand:
+            first = next(iter(worker.in_hand))
+            if worker.since[first] is None:
+                worker.since[first] = self.now
+        return [since for since in worker.since.values() if since is not None]
+
     @rule(seconds=st.sampled_from([0.5, 1.0, 3.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
@@ -266,7 +276,7 @@ class Machine(RuleBasedStateMachine):
         expected: dict[str, type] = {}
         probed = set()
         for name, worker in list(self.workers.items()):
-            if any(self.now - since >= self.job_timeout for since in worker.since.values()):
+            if any(self.now - since >= self.job_timeout for since in self.begun(worker)):
                 expected |= self.costs(self.workers.pop(name))
                 self.reserved.discard(name)
             elif worker.in_hand or worker.besides:
@@ -370,6 +380,31 @@ def test_overdue_worker_is_cut_off() -> None:
     effects = exchange.tick(5.9, 0.0)
     assert ends(effects) == {"c1": Failed}
     assert [one.peer for one in effects if isinstance(one, Close)] == [b"w"]
+
+
+def test_what_waits_for_others_in_its_worker_has_its_whole_time_from_when_it_comes_up() -> None:
+    exchange = Any(job_timeout=5.0)
+    worker = listed(exchange, b"w", 3)
+    for claim in ("c1", "c2", "c3"):
+        dealt(exchange, work(claim))
+    assert ends(exchange.tick(4.0, 0.0)) == {}
+    exchange.settle(worker, "c1")
+    # Which of the others it has begun with shows when one of them comes back.
+    exchange.settle(worker, "c3")
+    assert ends(exchange.tick(5.0, 0.0)) == {}
+    assert ends(exchange.tick(9.0, 0.0)) == {}
+    assert ends(exchange.tick(10.0, 0.0)) == {"c2": Failed}
+
+
+def test_each_work_that_is_a_process_of_its_own_has_its_time_from_the_start() -> None:
+    exchange = Apart(job_timeout=5.0)
+    listed(exchange, b"w", 3)
+    dealt(exchange, work("c1"))
+    exchange.tick(1.0, 0.0)
+    exchange.deal(exchange.workers[b"w"], work("c2"), 2.0)
+    exchange.settle(exchange.workers[b"w"], "c1")
+    assert ends(exchange.tick(6.5, 0.0)) == {}
+    assert ends(exchange.tick(7.5, 0.0)) == {"c2": Failed}
 
 
 def test_broker_that_leaves_sends_the_idle_away_at_once_and_the_others_when_they_have_settled() -> (

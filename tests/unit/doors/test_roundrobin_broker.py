@@ -718,6 +718,23 @@ def test_worker_is_lost_at_the_deadline_of_its_document_and_of_its_request() -> 
     assert office.state_of(W) == rr.UNKNOWN
 
 
+def test_time_in_which_a_document_waits_for_others_in_its_worker_is_not_its_own() -> None:
+    office = Office(job_timeout=30.0)
+    office.register()
+    for claim in ("a", "b", "c"):
+        office.deal(claim)
+    for claim, second in (("a", 29.0), ("b", 58.0)):
+        assert not any(isinstance(one, End) for one in office.session.tick(second))
+        office.now = second
+        office.answer(W, claim)
+        office.increment()
+    # From when it is seen that it is its turn.
+    assert not any(isinstance(one, End) for one in office.session.tick(59.0))
+    assert not any(isinstance(one, End) for one in office.session.tick(88.0))
+    *ends, _ = said_apart(office.session.tick(89.0))
+    assert ends == [End("c", Failed(lost("overdue")))]
+
+
 def test_answer_finds_its_client_however_many_others_asked_in_between() -> None:
     office = Office()
     office.register(slots=3000)

@@ -1,11 +1,14 @@
 """What a settings struct makes of what was told."""
 
 import re
+import resource
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from queuedriver.doors.fuq import settings as fuq
 from queuedriver.doors.pingpong import settings as pingpong
 from queuedriver.doors.roundrobin import settings as roundrobin
 from queuedriver.doors.scale0 import settings as scale0
@@ -20,6 +23,17 @@ def test_address_that_peers_are_told_has_a_port_where_any_would_do() -> None:
     server = roundrobin.WorkerSettings(listen=anywhere[0]).placed()
     assert re.fullmatch(r"tcp://127\.0\.0\.1:[0-9]+", server.where)
     assert roundrobin.WorkerSettings().placed().where == "tcp://127.0.0.1:6714"
+
+
+def test_worker_of_fuq_has_as_many_descriptors_as_it_may() -> None:
+    """Each task that runs is two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with closing(fuq.WorkerSettings(broker="tcp://127.0.0.1:1").transport()):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, 16_384)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_group_may_be_addresses_and_files_of_them_and_names_each_broker_once(
