@@ -18,10 +18,11 @@ from benchmarks.memory import peak_rss
 from benchmarks.places import Place
 from benchmarks.scale import Scale
 from benchmarks.table import Group, Table
-from queuedriver.claims.liveness import Observer, identify
+from queuedriver.claims.liveness import identify
 from queuedriver.format.records import encode
+from watchdogd.cli.operators.looking import Looking
 from watchdogd.cli.pipeline_argument import choose
-from watchdogd.operators.web import looking, security
+from watchdogd.operators.web import security
 from watchdogd.operators.web.page_inputs import Answer, Facts, Keys, Past, Question, Site, Snapshot
 from watchdogd.operators.web.respond import Request, respond
 from watchdogd.report import DriverReport, HostReport, StageReport
@@ -51,7 +52,7 @@ def _rows(file: Path, scale: Scale) -> Iterator[tuple[str, str, str, str]]:
     chosen = choose(str(file))
 
     def look() -> Answer:
-        return looking.answer(Question("", "look"), lambda: chosen, Observer())
+        return Looking(lambda: chosen).answer(Question("", "look"))
 
     yield "a look", *_milliseconds(look, scale.rounds)
     snapshot = Snapshot().after(look())

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from queuedriver.claims.liveness import Observer
 from queuedriver.format.records import Attempt, Failure, Report, encode_report
 from tests.cli.pipelines import driver, make, publish, report
+from watchdogd.cli.operators.looking import Looking
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.hosts import Chosen
-from watchdogd.operators.web import looking, security
+from watchdogd.operators.web import security
 from watchdogd.operators.web.page_inputs import Answer, Facts, Keys, Question, Site, Snapshot
 from watchdogd.operators.web.respond import Request, Response, respond
 
@@ -18,6 +18,7 @@ KEYS = Keys("r" * 32, "a" * 32)
 PREFIX = security.prefix_of(KEYS)
 NONCE = "0123456789abcdef"
 LOCAL = {"host": "localhost:8000"}
+_LOOKING: dict[str, Looking] = {}
 
 
 def chosen_in(directory: Path, **fields: Any) -> Chosen:
@@ -41,7 +42,10 @@ def facts_of(*chosen: Chosen, acts: bool = False, **site: Any) -> Facts:
 
 
 def _answer(question: Question, chosen: Chosen) -> Answer:
-    return looking.answer(question, lambda: chosen, Observer())
+    """What the process that looks at a pipeline says; it remembers what it listed."""
+    looking = _LOOKING.setdefault(chosen.pipeline.root, Looking(lambda: chosen))
+    looking._choose = lambda: chosen
+    return looking.answer(question)
 
 
 def at(facts: Facts) -> float:
@@ -97,6 +101,7 @@ def discard(
     message: str,
     queue: str = "values",
     discarded_at: float = 1_700_000_000.0,
+    attempts: int = 1,
     **more: str,
 ) -> None:
     """A document that was discarded, with its report."""
@@ -121,7 +126,7 @@ def discard(
         driver="d",
         host="h",
         failure=failure,
-        attempts=(attempt,),
+        attempts=(attempt,) * attempts,
     )
     (directory / docid).write_text("content")
     (directory / f"{docid}.report.json").write_bytes(encode_report(said))

@@ -28,7 +28,9 @@ _HUGE_MALLOC = "glibc.malloc.hugetlb"
 _FILLED = 7 / 8
 _NAMED = 5
 # From malloc.h.
-_ARENA_MAX = -8
+_ARENA_MAX, _MMAP_THRESHOLD = -8, -3
+# In bytes: what is larger is given back when it is not used any more.
+_LARGE = 128 << 10
 # Bytes that the kernel keeps of a name.
 _NAME = 15
 
@@ -83,10 +85,11 @@ def set_name(name: str) -> None:
 
 def share_one_arena() -> None:
     """Let all threads of this process take memory from one place, before they begin: glibc gives
-    each thread a place of its own, which keeps what it once took. A C library that knows no such
-    thing does as it does."""
+    each thread a place of its own, which keeps what it once took. What is large has none in it,
+    however often there is such. A C library that knows no such thing does as it does."""
     if mallopt := getattr(libc(), "mallopt", None):
         mallopt(_ARENA_MAX, 1)
+        mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
 def change_environment(name: str, value: str) -> None:

@@ -76,6 +76,14 @@ def test_each_line_says_whose_it_is(file: Path, logs: Path) -> None:
     assert shown(file, "parse").out == "parse-2 | I am parse-2\nparse-10 | I am parse-10\n"
 
 
+def test_of_lines_with_a_text_as_many_are_shown_as_are_wanted(file: Path, logs: Path) -> None:
+    write(logs / "parse-2.log", "an error", "The ERROR", *("line" for _ in range(100)))
+    write(logs / "parse-10.log", "all is well")
+    assert shown(file, "--text", "Error", "-n", "1").out == "parse-2 | The ERROR\n"
+    assert shown(file, "--text", "error", "parse-2").out == "an error\nThe ERROR\n"
+    assert shown(file, "--text", "no such text") == (0, "", "")
+
+
 def test_each_line_is_there_for_programs(file: Path, logs: Path) -> None:
     (logs / "parse-2.log").write_bytes(b"a \xff\x1b[2J\n")
     (line,) = shown(file, "parse", "--json").out.splitlines()

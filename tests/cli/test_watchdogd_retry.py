@@ -151,6 +151,18 @@ def test_whoever_wants_to_see_it_first_changes_nothing(file: Path, watch: Watch)
     assert watch("batch") == (0, "", "")
 
 
+def test_document_that_is_not_there_is_named_by_whoever_wants_to_see_it_first_too(
+    file: Path, watch: Watch
+) -> None:
+    shown = watch("retry", "bad2", "nothing", "--dry-run")
+    assert shown.code == 66
+    assert shown.err.startswith("watchdogd: no 'nothing' in the stages of")
+    assert shown.out.splitlines() == [f"would retry 1 document of the stages of {file}", "  bad2"]
+    shown = watch("retry", "parse", "nothing", "--dry-run")
+    assert (shown.code, shown.out) == (66, "")
+    assert shown.err == "watchdogd: no 'nothing' in stage parse\n"
+
+
 def test_documents_and_what_they_have_in_common_are_not_both_named(watch: Watch) -> None:
     called = watch("retry", "bad2", "--text", "no good")
     assert called.code == 2

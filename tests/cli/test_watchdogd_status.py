@@ -231,6 +231,33 @@ def test_several_hosts_are_added_up(file: Path, watch: Watch) -> None:
     assert "HOST" in watch("status", file).out
 
 
+def test_a_report_with_rates_that_nobody_can_have_hides_nothing(file: Path, watch: Watch) -> None:
+    # Whoever may write in `.watchdogd/hosts/` can have it.
+    for host, identity, rate in (("rose", identify(os.getpid()), 1.0), ("fern", FAR, -1.0)):
+        stages = (StageReport(name="parse", wanted=1, rate=rate, service=2.0),)
+        publish(file, report(host, identity=identity, stages=stages))
+    called = watch("status", file, "--json")
+    assert (called.code, stage(called, "parse")["service"]) == (0, pytest.approx(2.0))
+
+
+def test_a_queue_that_cannot_be_looked_at_is_named_and_hides_no_other(
+    file: Path, watch: Watch
+) -> None:
+    queues = file.parent / "queues"
+    (queues / "values").rename(queues / "aside")
+    (queues / "values").touch()
+    submit(queues / "input", "a", "b")
+    for said in (None, report()):
+        if said is not None:
+            publish(file, said)
+        called = watch("status", file, "--json")
+        assert called.code == (3 if said is None else 0)
+        assert [stage(called, name)["waiting"] for name in ("values", "parse")] == [2, None]
+        why = f"{str(queues / 'values')!r} is not a directory, so not a queue"
+        assert f"parse takes from what cannot be looked at: {why}" in called.json["words"]
+        assert watch("metrics", file).code == 0
+
+
 def test_a_driver_is_told_of_once_that_is_reported_and_registered(file: Path, watch: Watch) -> None:
     queues = file.parent / "queues"
     with stuck_driver(queues / "input", queues / "values") as process:

@@ -152,6 +152,20 @@ def test_file_that_is_away_while_another_is_put_in_its_place_ends_nothing(tmp_pa
         aside.rename(file)
 
 
+def test_queue_that_is_none_for_a_while_is_named_and_ends_nothing(tmp_path: Path) -> None:
+    file = make(tmp_path)
+    queue = file.parent / "queues/values"
+    with at_terminal(file) as terminal:
+        terminal.until(r"^> values ")
+        aside = queue.rename(queue.with_suffix(".aside"))
+        queue.touch()
+        terminal.until(r"^parse takes from what cannot be")
+        queue.unlink()
+        aside.rename(queue)
+        submit(queue, "late")
+        terminal.until(r"^  parse  +1 ")
+
+
 def test_another_size_is_drawn_at_once_and_nothing_is_wrapped(file: Path) -> None:
     with at_terminal(file) as terminal:
         terminal.until(r"^> values ")
@@ -170,6 +184,25 @@ def test_another_size_is_drawn_at_once_and_nothing_is_wrapped(file: Path) -> Non
         until_there(terminal, drawn)
 
 
+def test_stopped_by_ctrl_z_it_leaves_the_terminal_as_it_was_until_it_goes_on(file: Path) -> None:
+    with at_terminal(file) as terminal:
+        terminal.until(r"^> values ")
+        terminal.press("\x1a")
+        until(lambda: _state_of(terminal.process.pid) == "T", "it is stopped")
+        assert termios.tcgetattr(terminal.ours)[3] & termios.ECHO
+        submit(file.parent / "queues/parse", "late")
+        os.kill(terminal.process.pid, signal.SIGCONT)
+        terminal.until(r"^  out  +1 ")
+        assert b"\x1b[?1049l" in terminal.raw
+        assert terminal.raw.count(b"\x1b[?1049h") == 2
+        terminal.press("q")
+        assert terminal.process.wait(PATIENCE) == 0
+
+
+def _state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
 def until_there(terminal: Terminal, fact: Callable[[], bool]) -> None:
     """Wait until the screen is as it is to be."""
 
@@ -186,16 +219,16 @@ def test_a_stage_is_paused_and_resumed_by_whoever_says_yes(file: Path) -> None:
     with at_terminal(file) as terminal:
         terminal.until(r"^> values ")
         terminal.press(DOWN, "p")
-        terminal.until(r"^pause parse: .*\? type yes:")
+        terminal.until(r"^pause parse\? type yes:")
         terminal.press("n", ENTER)
         terminal.until("^nothing was changed")
         assert "PAUSE" not in listed(queue)
         terminal.press("p", "y", "e", "s", ENTER)
-        terminal.until("^parse is paused")
+        terminal.until("^pause parse: done")
         assert "PAUSE" in listed(queue)
         terminal.until(r"^> parse +paused")
         terminal.press("r", "y", "e", "s", ENTER)
-        terminal.until("^parse is resumed")
+        terminal.until("^resume parse: done")
         assert "PAUSE" not in listed(queue)
 
 
@@ -204,16 +237,16 @@ def test_drivers_are_scaled_and_restarted(file: Path) -> None:
     with at_terminal(file) as terminal:
         terminal.until(r"^> values ")
         terminal.press(DOWN, "+", "+")
-        terminal.until(r"^keep 4 drivers of parse on each host\? type yes:")
+        terminal.until(r"^scale parse to 4 drivers on each host\? type yes:")
         terminal.press("y", "e", "s", ENTER)
-        terminal.until("^parse has 4 drivers on each host")
+        terminal.until("^scale parse to 4 drivers on each host: done")
         assert (control / "scale-parse").read_text() == "4\n"
         terminal.press(ENTER)
         terminal.until(r"^> parse-1 ")
         terminal.press(DOWN, "R")
-        terminal.until(r"^restart parse-2@rose, ")
+        terminal.until(r"^restart parse-2 on rose\? ")
         terminal.press("y", "e", "s", ENTER)
-        terminal.until("^parse-2@rose is restarted")
+        terminal.until("^restart parse-2 on rose: done")
         assert any(name.startswith("restart-parse-2@rose-") for name in listed(control))
     (notes,) = (control / "events").glob("operators@*")
     said = [json.loads(line)["message"] for line in notes.read_text().splitlines()]

@@ -312,6 +312,11 @@ def test_log_follows_what_is_printed(page: Page) -> None:
         return "parsing said-" in text(page.browser)
 
     until(says, "it says what it is at")
+    page.go("driver?name=parse-1&host=rose&text=No+Such+Words")
+    until_shown(page.browser, "It follows what is printed.")
+    assert "parsing said-" not in text(page.browser)
+    page.go("driver?name=parse-1&host=rose&text=PARSING")
+    until_shown(page.browser, "parsing said-")
 
 
 def test_keyboard_alone_leads_everywhere(page: Page) -> None:

@@ -14,7 +14,7 @@ from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.pipeline_argument import Target, check_host, choose, targets
-from watchdogd.operators.log_files import LOG, READ, listed, places_of
+from watchdogd.operators.log_files import LOG, READ, has_text, listed, places_of
 
 _FOLLOW_EVERY = 0.25
 # How often one looks for drivers that have started since.
@@ -24,6 +24,8 @@ _BLOCK = 64 * 1024
 _MAX_LINE = 1 << 20
 # The end of a log that lines are looked for in, in bytes: more than a terminal is good for.
 _MOST = 16 << 20
+# The lines at the end of a log in which a text is looked for.
+_SEARCHED = 10_000
 # No log is kept in more files.
 _MAX_KEPT = 1000
 
@@ -39,6 +41,7 @@ def logs(
     follow: bool = flag("Go on as more is printed; Ctrl-C ends it.", "--follow", "-f"),
     lines: int = option("N", "How many lines of each driver.", "--lines", "-n", default=20),
     host: str | None = option("HOST", "Only of this host."),
+    text: str = option("TEXT", "Only lines with this, in capitals or not.", default=""),
     as_json: bool = flag("Print JSON, one a line.", "--json"),
     pipeline: str | None = PIPELINE_FILE,
 ) -> None:
@@ -54,14 +57,16 @@ def logs(
     if host is not None:
         check_host(chosen, host, places)
         places = {name: path for name, path in places.items() if name == host}
-    shown = _Shown(places, targets(chosen, what or (), host), as_json=as_json)
+    shown = _Shown(places, targets(chosen, what or (), host), text, as_json=as_json)
     try:
         shown.find()
         if not shown.tails and not follow:
             where = ", ".join(map(escape_name, places.values())) or "any place known here"
             raise NotFound(f"no such log in {where}; there is one once a driver has started")
         for whose in sorted(shown.tails):
-            shown.print(whose, shown.tails[whose].last(lines))
+            last = shown.tails[whose].last(_SEARCHED if text else lines)
+            found = [line for line in last if has_text(line, text)]
+            shown.print(whose, found[max(0, len(found) - lines) :])
         if follow:
             if not shown.tails:
                 say("no log yet; waiting for a driver to start")
@@ -75,11 +80,12 @@ class _Shown:
     """The logs that are shown, and which line is whose."""
 
     def __init__(
-        self, places: Mapping[str, str], targets: Sequence[Target], *, as_json: bool
+        self, places: Mapping[str, str], targets: Sequence[Target], text: str, *, as_json: bool
     ) -> None:
         self.tails: dict[Whose, Tail] = {}
         self._places = places
         self._targets = targets
+        self._text = text
         self._as_json = as_json
         # Where there can be but one driver: a prefix that comes and goes would puzzle.
         one = targets[0] if len(targets) == 1 else None
@@ -125,6 +131,8 @@ class _Shown:
         name = escape_name(f"{driver}@{host}" if len(self._places) > 1 else driver)
         prefix = "" if self._alone else f"{name} | "
         for line in lines:
+            if not has_text(line, self._text):
+                continue
             if self._as_json:
                 text = line.decode(errors="surrogateescape")
                 write_json({"host": host, "driver": driver, "line": text}, indent=None)

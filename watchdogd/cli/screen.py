@@ -10,20 +10,19 @@ from watchdogd.operators.sentences import loudness, sentences_of, standing_line,
 from watchdogd.operators.view import Result, SeenDriver, SeenStage, View
 
 if TYPE_CHECKING:
-    from watchdogd.operators.causes import Group
+    from watchdogd.operators.causes import Case, Group
 
+# How a stage's rate went lately, in `top`.
+TREND = "TREND"
 STAGE_COLUMNS = (
     *("STAGE", "STATE", ">WAITING", ">WORKING", ">FAILED", ">DISCARDED", ">LATER", ">DRIVERS"),
-    *(">RATE", ">TIME", ">MEMORY", *SHARES, "OUTLOOK"),
+    *(">RATE", ">TIME", ">MEMORY", *SHARES, "OUTLOOK", f"~{TREND}"),
 )
 DRIVER_COLUMNS = (
     *("DRIVER", "HOST", "STATE", ">SINCE", "~AT HAND", ">DONE", ">FAILED", ">DISCARDED"),
     *(">RESTARTS", ">MEMORY", *SHARES),
 )
 Tone = Literal["title", "plain", "bad", "loud"]
-# How a stage's rate went lately, in `top`.
-TREND = "TREND"
-TREND_COLUMNS = (*STAGE_COLUMNS, f"~{TREND}")
 CAUSE_COLUMNS = ("GROUP", "STAGE", ">COUNT", ">FIRST", ">LAST", "~WHY")
 # Others go before a name has less room than this, in characters.
 _TELLING = 16
@@ -155,8 +154,8 @@ def coloured(line: str, word: str, paint: Paint) -> str:
 # Cells
 
 
-def stage_cells(stage: SeenStage, view: View) -> tuple[str, ...]:
-    """Return a stage's row."""
+def stage_cells(stage: SeenStage, view: View, trend: str = "") -> tuple[str, ...]:
+    """Return a stage's row; in `top` with how its rate went."""
     watched = bool(view.chosen.hosts.alive)
     return (
         escape_name(stage.name),
@@ -172,6 +171,7 @@ def stage_cells(stage: SeenStage, view: View) -> tuple[str, ...]:
         format_size(stage.memory) if stage.memory else "",
         *shares(stage.work, stage.wait, stage.block, stage.overhead),
         stage.outlook.sentence,
+        trend,
     )
 
 
@@ -181,6 +181,11 @@ def group_cells(group: "Group", now: float) -> tuple[str, ...]:
     names = group.key, escape_name(group.stage), f"{group.count:,}"
     why = f"{group.cause}: {group.message}  {newest}"
     return *names, ago(group.first_at, now), ago(group.last_at, now), escape_name(why)
+
+
+def case_cells(case: "Case", now: float) -> tuple[str, ...]:
+    """Return the row of one discarded document."""
+    return escape_name(case.docid), ago(case.discarded_at, now), escape_name(case.message)
 
 
 def ago(at: float, now: float) -> str:

@@ -9,12 +9,12 @@ nobody, and is told of, too.
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Literal, NamedTuple
 
 from queuedriver.disk.filesystem import Directory, open_fd, write_all
-from queuedriver.disk.journal import Journal
 from queuedriver.errors import NotFound, Unreachable
 from queuedriver.format.records import encode
 from queuedriver.format.units import format_count
@@ -43,38 +43,78 @@ def operator() -> str:
     return user(os.getuid())
 
 
+class Asked(NamedTuple):
+    """Something that is asked of a pipeline, of one of its stages, or of a driver."""
+
+    do: Literal["pause", "resume", "scale", "restart"]
+    stage: str = ""
+    driver: str = ""
+    # Empty: on each.
+    host: str = ""
+    # How many drivers the stage is to have; None: as the file says.
+    number: int | None = None
+
+    @property
+    def words(self) -> str:
+        """Return it for people: `scale parse to 4 drivers on rose`."""
+        words = f"{self.do} {self.driver or self.stage or 'the whole pipeline'}"
+        if self.do == "scale":
+            number = None if self.number is None else format_count(self.number, "driver")
+            words += f" to {number or 'as many drivers as the file says'}"
+        return words if self.do in ("pause", "resume") else _at(words, self.host or "each host")
+
+
+def carry_out(chosen: Chosen, asked: Asked, who: str) -> list[str]:
+    """Do what was asked."""
+    stages = stages_of(chosen, asked.stage)
+    match asked.do:
+        case "pause":
+            return pause(chosen, stages, who)
+        case "resume":
+            return resume(chosen, stages, who)
+        case "scale":
+            return scale(
+                chosen, {one.name: asked.number for one in stages}, asked.host or None, who
+            )
+    names = [one.name for one in stages or chosen.pipeline.stages]
+    targets = [asked.driver] if asked.driver else names
+    return restart(chosen, [(name, asked.host) for name in targets], who)
+
+
+def stages_of(chosen: Chosen, name: str) -> list[Stage]:
+    """Return the stage that is named, looked up in the pipeline; none where none is."""
+    if name and chosen.pipeline.stage(name) is None:
+        raise NotFound(f"no stage {name!r} in this pipeline")
+    return [one for one in chosen.pipeline.stages if one.name == name]
+
+
 # Moves
 
 
 def pause(chosen: Chosen, stages: Sequence[Stage], who: str) -> list[str]:
     """Let nothing new be claimed in some stages, or in all when none is named."""
     _check_root(chosen)
-    if stages:
-        control.pause(chosen.pipeline.root, _queues(stages))
-        return _note(chosen, who, "pause", stages)
-    control.pause(chosen.pipeline.root)
-    told = warning(chosen, otherwise="drivers that run without one go on")
-    return told + _note(chosen, who, "pause")
+    control.pause(chosen.pipeline.root, _queues(stages))
+    told = [] if stages else warning(chosen, otherwise="drivers that run without one go on")
+    return told + _note(chosen, who, "pause", stages)
 
 
 def resume(chosen: Chosen, stages: Sequence[Stage], who: str) -> list[str]:
     """Undo `pause`; also what a stage did that has stopped itself, and `queuedriver quit`."""
     _check_root(chosen)
-    pipeline = chosen.pipeline
-    if stages:
-        told = []
-        control.resume(pipeline.root, _queues(stages))
-        for name in _queues(stages):
-            with Queue.open(pipeline.path(name)) as queue:
-                operations.resume(queue)
-        if read_controls(pipeline.root).paused:
-            told = [f"the whole pipeline is paused all the same; {chosen.command('resume')}"]
-        return told + _note(chosen, who, "resume", stages)
-    control.resume(pipeline.root)
-    # So would a watchdog, if there is one.
-    seen = {queue: QueueSeen(paused=True) for queue in pipeline.inputs if _is_paused(chosen, queue)}
-    spread_pause(pipeline, seen, paused=False)
-    return _note(chosen, who, "resume")
+    pipeline, queues, told = chosen.pipeline, _queues(stages), []
+    control.resume(pipeline.root, queues)
+    for name in queues:
+        with Queue.open(pipeline.path(name)) as queue:
+            operations.resume(queue)
+    if stages and read_controls(pipeline.root).paused:
+        told = [f"the whole pipeline is paused all the same; {chosen.command('resume')}"]
+    if not stages:
+        # So would a watchdog, if there is one.
+        pauses = {one: os.path.join(pipeline.path(one), control.PAUSE) for one in pipeline.inputs}
+        seen = {one: QueueSeen(paused=True) for one in pauses if os.path.lexists(pauses[one])}
+        spread_pause(pipeline, seen, paused=False)
+    return told + _note(chosen, who, "resume", stages)
 
 
 def scale(
@@ -140,38 +180,36 @@ class Came(NamedTuple):
 def put_back(chosen: Chosen, batch: Batch) -> Came:
     """Put the documents of a batch back."""
     batches.write(chosen.pipeline.root, batch)
-    came = Came([], [])
-    for name, members in batch.queues.items():
-        with _changing(chosen.pipeline.path(name), came) as (queue, journal):
-            came.results.extend(
-                (queue.path, one) for one in batches.put_back(queue, batch.kind, members, journal)
-            )
-    return _told(chosen, batch.who, came, f"{batch.kind} {{}}: {batch.words}", batch.id)
+    moves = {
+        chosen.pipeline.path(name): partial(batches.put_back, kind=batch.kind, members=members)
+        for name, members in batch.queues.items()
+    }
+    return _moved(chosen, moves, batch.who, f"{batch.kind} {{}}: {batch.words}", batch.id)
 
 
 def retry(chosen: Chosen, wanted: Mapping[str, Collection[str]], who: str) -> Came:
     """Let documents be tried again, by the paths of their queues, whatever they wait for there."""
+    moves = {
+        path: partial(operations.retry, docids=docids) for path, docids in wanted.items() if docids
+    }
+    return _moved(chosen, moves, who, "retry {}")
+
+
+def _moved(
+    chosen: Chosen,
+    moves: Mapping[str, Callable[..., list[Result]]],
+    who: str,
+    words: str,
+    batch: str | None = None,
+) -> Came:
+    """Move documents of some queues, by their paths; note how many were put back, and say where the
+    journal of a queue could not be written."""
     came = Came([], [])
-    for path, docids in wanted.items():
-        if docids:
-            with _changing(path, came) as (queue, journal):
-                results = operations.retry(queue, docids, journal)
-                came.results.extend((path, one) for one in results)
-    return _told(chosen, who, came, "retry {}")
-
-
-@contextmanager
-def _changing(path: str, came: Came) -> Iterator[tuple[Queue, Journal]]:
-    """Open a queue and the journal of its operators; say where that could not be written."""
-    with opened(path) as queue:
-        with operations.journal_of(queue) as journal:
-            yield queue, journal
+    for path, move in moves.items():
+        with opened(path) as queue, operations.journal_of(queue) as journal:
+            came.results.extend((path, one) for one in move(queue, journal=journal))
         if journal.unnoted:
             came.told.append(journal.unnoted)
-
-
-def _told(chosen: Chosen, who: str, came: Came, words: str, batch: str | None = None) -> Came:
-    """Note how many documents were put back."""
     done = [one.docid for _, one in came.results if one.came == "done"]
     if done or batch:
         count = format_count(len(done), "document") if len(done) != 1 else repr(done[0])
@@ -189,9 +227,8 @@ def warning(chosen: Chosen, host: str | None = None, otherwise: str = "") -> lis
     if meant.alive:
         return []
     there = [one.report.host for one in meant.seen if one.standing in ("silent", "hung")]
-    words = f"no watchdog runs{' on ' + host if host else ''}"
-    if there:
-        words = f"nothing is heard of the watchdog on {', '.join(there)}"
+    silent = f"nothing is heard of the watchdog on {', '.join(there)}" if there else ""
+    words = silent or _at("no watchdog runs", host)
     if meant.state == "not running" and not otherwise:
         raise Unreachable(words)
     return [f"{words}: {otherwise}" if otherwise else words]
@@ -199,25 +236,17 @@ def warning(chosen: Chosen, host: str | None = None, otherwise: str = "") -> lis
 
 def _check_root(chosen: Chosen) -> None:
     if not os.path.isdir(chosen.pipeline.root):
-        raise NotFound(
-            f"there is no {chosen.pipeline.root} yet, where its queues are to be; {chosen.start} "
-            "makes it"
-        )
+        words = f"there is no {chosen.pipeline.root} yet, where its queues are to be"
+        raise NotFound(f"{words}; {chosen.start} makes it")
 
 
 def _queues(stages: Iterable[Stage]) -> list[str]:
     """Return what these stages take from; NotFound for one that has none."""
-    found: list[str] = []
-    for stage in stages:
-        if not stage.inputs:
-            words = "has no queue, but a broker; pause and resume that"
-            raise NotFound(f"stage {stage.name!r} {words}")
-        found += stage.inputs
-    return found
-
-
-def _is_paused(chosen: Chosen, queue: str) -> bool:
-    return os.path.lexists(os.path.join(chosen.pipeline.path(queue), control.PAUSE))
+    stages = list(stages)
+    if without := [one.name for one in stages if not one.inputs]:
+        words = "has no queue, but a broker; pause and resume that"
+        raise NotFound(f"stage {without[0]!r} {words}")
+    return [queue for one in stages for queue in one.inputs]
 
 
 # Who asked
@@ -258,8 +287,6 @@ def _note(
         ):
             write_all(fd, encode(event) + b"\n")
     except OSError as error:
-        return [
-            f"{os.path.join(path, file)} could not be written ({error.strerror}): who did this "
-            "is not noted"
-        ]
+        why = f"could not be written ({error.strerror}): who did this is not noted"
+        return [f"{os.path.join(path, file)} {why}"]
     return []

@@ -22,6 +22,8 @@ _DIGITS = 10
 _NAMED = 3
 # In so many equal times is told how many there were.
 _TIMES = 24
+# No clock shows a later instant; a report may say any.
+_NEVER = 1e12
 # Of what was said against each of thousands so much is kept, in characters.
 _SHOWN = 400
 # Of a document whose report is lost.
@@ -142,7 +144,7 @@ def survey_of(cases: Iterable[Case], read: int, total: int) -> Survey:
 def trends(survey: Survey) -> dict[str, list[float]]:
     """Return how many documents of each group were discarded in each of some equal times, from the
     first to the last of all."""
-    known = [one for one in survey.cases if one.discarded_at]
+    known = [one for one in survey.cases if 0.0 < one.discarded_at < _NEVER]
     first = min((one.discarded_at for one in known), default=0.0)
     each = (max((one.discarded_at for one in known), default=0.0) - first) / _TIMES or 1.0
     found = {one.key: [0.0] * _TIMES for one in survey.groups}
@@ -153,12 +155,9 @@ def trends(survey: Survey) -> dict[str, list[float]]:
 
 def _group(members: Sequence[Case]) -> Group:
     newest = members[0]
+    shared = ("key", "stage", "cause", "common", "message")
     return Group(
-        key=newest.key,
-        stage=newest.stage,
-        cause=newest.cause,
-        common=newest.common,
-        message=newest.message,
+        **{name: getattr(newest, name) for name in shared},
         count=len(members),
         first_at=members[-1].discarded_at,
         last_at=newest.discarded_at,

@@ -2,12 +2,14 @@
 
 import heapq
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from queuedriver.errors import NotFound
 from queuedriver.format import names
+from queuedriver.format.units import format_duration, visible
 from queuedriver.operating.document_view import Place, list_places
 from queuedriver.operating.queue import Queue
 from watchdogd.operators.causes import Case, Survey, case_of, says, survey_of
@@ -26,18 +28,35 @@ class _Source(NamedTuple):
     queue: Queue
 
 
+class Wanted(NamedTuple):
+    """A choice among what was discarded; None: all."""
+
+    cause: str | None = None
+    # It is in the docid, or in what the report says, in capitals or not.
+    text: str | None = None
+    group: str | None = None
+    docid: str | None = None
+    # Seconds until now.
+    since: float | None = None
+
+    @property
+    def words(self) -> str:
+        """Return what is said of it after what it is a choice of."""
+        said = dict(zip(self._fields[:-1], self[:-1], strict=True))
+        words = "".join(f", {key} {visible(one)}" for key, one in said.items() if one)
+        last = "" if self.since is None else f", in the last {format_duration(self.since)}"
+        return words + last
+
+
+_ALL = Wanted()
+
+
 def survey(
-    pipeline: Pipeline,
-    stages: Iterable[Stage] = (),
-    *,
-    cause: str = "",
-    text: str = "",
-    since: float = 0.0,
-    most: int | None = MOST,
+    pipeline: Pipeline, stages: Iterable[Stage] = (), wanted: Wanted = _ALL, most: int | None = MOST
 ) -> Survey:
-    """Group what some stages have discarded, or all; only what failed of this cause, has this
-    text, or was discarded since an instant. `most` of it is read, the newest; None: all there is.
-    """
+    """Group what some stages have discarded, or all, and somebody wants. `most` of it is read, the
+    newest; None: all there is."""
+    began_at = time.time() - wanted.since if wanted.since is not None else 0.0
     with ExitStack() as opened:
         sources = list(_sources(pipeline, stages or pipeline.stages, opened))
         every = [(source, docid) for source in sources for docid in source.queue.each_discarded()]
@@ -50,9 +69,11 @@ def survey(
             case
             for source in sources
             for place in _read(source.queue, [docid for one, docid in latest if one is source])
-            if says(place.docid, place.report, cause, text)
+            if says(place.docid, place.report, wanted.cause or "", wanted.text or "")
             and (case := case_of(source.stage, source.name, place.docid, place.report))
-            and case.discarded_at >= since
+            and case.discarded_at >= began_at
+            and wanted.group in (None, case.key)
+            and wanted.docid in (None, case.docid)
         ]
     return survey_of(cases, len(latest), len(every))
 

@@ -126,26 +126,15 @@ class Moment(NamedTuple):
 # Pure
 
 
-def finest(since: float, now: float) -> int:
-    """Return the seconds from one moment to the next that are kept for so long."""
-    return FINE if now - since <= KEPT[FINE] else COARSE
-
-
 def _packed(at: float, seconds: float, before: Sample, sample: Sample) -> bytes:
     """Return a record of what was counted in so many seconds."""
     more = sample.counted.minus(before.counted)
-    numbers = (
-        *(sample.documents - before.documents, sum(more.failed), sum(more.discarded)),
-        *(sample.waiting, sample.working),
-    )
-    return _RECORD.pack(
-        int(at),
-        seconds,
-        *(max(0, min(number, _MOST)) for number in numbers),
-        min(sample.drivers, _MOST_DRIVERS),
-        _shares(more.waits.counts),
-        _shares(more.services.counts),
-    )
+    done = sample.documents - before.documents
+    numbers = done, sum(more.failed), sum(more.discarded), sample.waiting, sample.working
+    counts = [max(0, min(number, _MOST)) for number in numbers]
+    drivers, parts = min(sample.drivers, _MOST_DRIVERS), (more.waits, more.services)
+    shares = (_shares(one.counts) for one in parts)
+    return _RECORD.pack(int(at), seconds, *counts, drivers, *shares)
 
 
 def _shares(counts: Sequence[int]) -> bytes:
@@ -155,19 +144,9 @@ def _shares(counts: Sequence[int]) -> bytes:
 
 def _unpacked(fields: tuple[int, float, int, int, int, int, int, int, bytes, bytes]) -> Moment:
     at, seconds, documents, failed, discarded, waiting, working, drivers, waits, services = fields
-    done, lost = documents / seconds, failed / seconds
-    return Moment(
-        at,
-        seconds,
-        done,
-        lost,
-        discarded / seconds,
-        waiting,
-        working,
-        drivers,
-        (Shares(done + lost, waits),),
-        (Shares(done, services),),
-    )
+    done, lost, dropped = (one / seconds for one in (documents, failed, discarded))
+    shares = (Shares(done + lost, waits),), (Shares(done, services),)
+    return Moment(at, seconds, done, lost, dropped, waiting, working, drivers, *shares)
 
 
 def _within(hosts: Sequence[Shares], share: float) -> float | None:
@@ -269,8 +248,7 @@ def _open_ring(directory: Directory, name: str) -> int:
 def tidy(control: Directory, now: float) -> None:
     """Remove rings of which all that is in them is too old to be read, as of a stage or a host that
     has another name by now. `now` is in seconds since the epoch."""
-    hosts = control.look_into(HISTORY)
-    if hosts is None:
+    if (hosts := control.look_into(HISTORY)) is None:
         return
     with closing(hosts):
         for host in list(hosts.names()):
@@ -303,12 +281,10 @@ def read(root: str, stage: str, since: float, until: float, step: int) -> list[M
 def trends(view: "View") -> dict[str, tuple[float | None, ...]]:
     """Return how many documents each stage did per second in each of the last minutes."""
     root, since = view.chosen.pipeline.root, view.at - (_TREND - 1) * COARSE
+    past = {one.name: read(root, one.name, since, view.at, COARSE) for one in view.stages}
     return {
-        stage.name: tuple(
-            None if one is None else one.done
-            for one in read(root, stage.name, since, view.at, COARSE)
-        )
-        for stage in view.stages
+        name: tuple(None if one is None else one.done for one in moments)
+        for name, moments in past.items()
     }
 
 

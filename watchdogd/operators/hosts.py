@@ -17,19 +17,10 @@ from queuedriver.errors import FileSystemTrouble, is_trouble
 from queuedriver.format.records import Identity
 from queuedriver.format.units import format_instant
 from watchdogd import control
+from watchdogd import report as reports
 from watchdogd.helper_messages import Controls
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import (
-    HOSTS,
-    Alien,
-    HostReport,
-    Standing,
-    decode,
-    is_of_host,
-    is_seen,
-    standing,
-    ticks_of,
-)
+from watchdogd.report import Alien, HostReport, Standing
 from watchdogd.report_file import last_report, local_reports
 
 # A host's document may be long; longer is somebody else's file.
@@ -121,7 +112,7 @@ def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it ca
     to where all hosts see it. Where nothing ever ran there are none."""
     newer = {one.report.host: one for one in here.seen if one.report.root == root}
     try:
-        directory = Directory.open(os.path.join(root, HOSTS), inside=2)
+        directory = Directory.open(os.path.join(root, reports.HOSTS), inside=2)
     except (FileNotFoundError, NotADirectoryError):
         return Hosts(tuple(newer.values()))
     seen = {}
@@ -133,7 +124,7 @@ def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it ca
             if not name.endswith(".json") or name.startswith("."):
                 continue
             try:
-                one = _seen(decode(directory.read(name, _MAX_DOCUMENT)), me, now)
+                one = _seen(reports.decode(directory.read(name, _MAX_DOCUMENT)), me, now)
                 if one.here and not _is_its_own(one.report, trusted):
                     one = one._replace(report=msgspec.structs.replace(one.report, local=""))
                 # Of two that are the same, the one of this host: it is missed sooner.
@@ -153,8 +144,9 @@ def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it ca
 def _seen(report: HostReport, me: Identity, now: float, *, copied: bool = True) -> SeenHost:
     them = report.identity
     # After a reboot its directory is still here.
-    here = is_seen(them, me) or is_of_host(them, me)
-    how = standing(report, me, ticks_of(report, me), now, time.monotonic(), copied=copied)
+    here = reports.is_seen(them, me) or reports.is_of_host(them, me)
+    ticks, turned = reports.ticks_of(report, me), time.monotonic()
+    how = reports.standing(report, me, ticks, now, turned, copied=copied)
     return SeenHost(report, how, here)
 
 

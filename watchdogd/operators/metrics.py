@@ -11,6 +11,7 @@ that export what they see, the living one whose name comes first tells it.
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client.exposition import choose_encoder
@@ -24,10 +25,12 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from queuedriver import __version__
 from queuedriver.driving.measurements import BOUNDS, CAUSES, FILES, OTHER, Durations
-from queuedriver.errors import Disagreement
+from queuedriver.errors import CannotUse, Disagreement, NotFound, NotPermitted
+from queuedriver.format import names
 from queuedriver.format.units import visible
-from watchdogd.operators.hosts import SeenHost
-from watchdogd.operators.view import SeenDriver, SeenStage, View
+from queuedriver.operating.queue import Queue
+from watchdogd.operators.hosts import Chosen
+from watchdogd.operators.view import View
 from watchdogd.policy import OUTPUT_FULL, SENTENCES, UNWANTED
 from watchdogd.report import SHARES, DriverReport
 
@@ -51,7 +54,8 @@ STATES = ("ready", "failed", "later", "working", "written", "discarded")
 _LE = [*map(str, BOUNDS), "+Inf"]
 _STAGE = ("stage",)
 _HOST = ("stage", "host")
-_GAUGE = GaugeMetricFamily
+# Of a queue, so many names are looked at for the oldest.
+_LOOKED_AT = 1000
 # The value of a series, then its labels; None: nobody knows it.
 _Row = tuple[Any, ...]
 
@@ -74,11 +78,9 @@ class PipelineCollector(Collector):
     """All metrics of one look at a pipeline."""
 
     def __init__(self, view: View, oldest: Mapping[str, float], host: str | None) -> None:
-        self._view, self._oldest, self._host = view, oldest, host
+        self._view, self._oldest = view, oldest
         self._pipeline = view.chosen.pipeline.name
-        self._hosts = [
-            one for one in view.chosen.hosts.seen if host is None or one.report.host == host
-        ]
+        self._hosts = view.chosen.hosts.meant(host).seen
         # Each stage and its host, and what the watchdog there says of it, if that lives: the counts
         # of another stand still.
         self._told = [
@@ -105,6 +107,12 @@ class PipelineCollector(Collector):
         yield from self._of_intakes()
         yield from self._of_drivers()
 
+    def _gauge(self, name: str, about: str, labels: Sequence[str], rows: Iterable[_Row]) -> Metric:
+        return self._metric(GaugeMetricFamily, name, about, labels, rows)
+
+    def _counter(self, name: str, about: str, rows: Iterable[_Row], *labels: str) -> Metric:
+        return self._metric(CounterMetricFamily, name, about, (*_HOST, *labels), rows)
+
     def _metric(
         self,
         kind: Callable[..., Any],
@@ -127,25 +135,18 @@ class PipelineCollector(Collector):
         return words if all(map(str.isprintable, words)) else tuple(map(visible, words))
 
     def _of_watchdogs(self) -> Iterator[Metric]:
-        rows: Sequence[tuple[str, str, Callable[[SeenHost], float]]] = (
-            ("watchdog_up", "Whether the watchdog lives.", lambda one: one.alive),
-            (
-                "watchdog_last_report_timestamp_seconds",
-                "When the watchdog last said anything.",
-                lambda one: one.report.at,
-            ),
-            (
-                "file_system_trouble",
-                "Whether the file system of the queues is not well.",
-                lambda one: bool(one.report.trouble),
-            ),
-        )
-        for name, about, value in rows:
-            known = ((value(one), one.report.host) for one in self._hosts)
-            yield self._metric(_GAUGE, name, about, ("host",), known)
+        hosts = [(one.report.host, one.alive, one.report) for one in self._hosts]
+        rows: list[_Row] = [(alive, host) for host, alive, _ in hosts]
+        yield self._gauge("watchdog_up", "Whether the watchdog lives.", ("host",), rows)
+        rows = [(said.at, host) for host, _, said in hosts]
+        about = "When the watchdog last said anything."
+        yield self._gauge("watchdog_last_report_timestamp_seconds", about, ("host",), rows)
+        about = "Whether the file system of the queues is not well."
+        rows = [(bool(said.trouble), host) for host, _, said in hosts]
+        yield self._gauge("file_system_trouble", about, ("host",), rows)
         about = "The version that tells this; always 1."
-        versions = ((1, one.report.host, __version__) for one in self._hosts)
-        yield self._metric(_GAUGE, "build_info", about, ("host", "version"), versions)
+        rows = [(1, host, __version__) for host, *_ in hosts]
+        yield self._gauge("build_info", about, ("host", "version"), rows)
 
     # What all hosts see alike
 
@@ -159,34 +160,19 @@ class PipelineCollector(Collector):
             for state in STATES
         )
         about = "Items in the queues of a stage."
-        yield self._metric(_GAUGE, "documents", about, (*_STAGE, "queue", "state"), items)
-        rows: Sequence[tuple[str, str, Callable[[SeenStage], float | None]]] = (
-            (
-                "oldest_waiting_seconds",
-                "For how long the document waits that waits longest.",
-                lambda stage: self._oldest.get(stage.name),
-            ),
-            (
-                "paused",
-                "Whether the stage claims nothing, as somebody said so.",
-                lambda stage: (
-                    view.controls.paused
-                    or stage.state == "paused"
-                    # Whether there is a PAUSE cannot be known then.
-                    or (None if view.chosen.hung else False)
-                ),
-            ),
-            (
-                "output_full",
-                "Whether a driver waits for room in what the stage publishes into.",
-                lambda stage: any(
-                    one.stage == stage.name and one.why == OUTPUT_FULL for one in view.drivers
-                ),
-            ),
-        )
-        for name, about, value in rows:
-            known = ((value(stage), stage.name) for stage in view.stages)
-            yield self._metric(_GAUGE, name, about, _STAGE, known)
+        yield self._gauge("documents", about, (*_STAGE, "queue", "state"), items)
+        about = "For how long the document waits that waits longest."
+        names = [one.name for one in view.stages]
+        ages = ((self._oldest.get(name), name) for name in names)
+        yield self._gauge("oldest_waiting_seconds", about, _STAGE, ages)
+        # Whether there is a PAUSE cannot be known of a root that does not answer.
+        otherwise = view.controls.paused or (None if view.chosen.hung else False)
+        paused = ((one.state == "paused" or otherwise, one.name) for one in view.stages)
+        about = "Whether the stage claims nothing, as somebody said so."
+        yield self._gauge("paused", about, _STAGE, paused)
+        full = {one.stage for one in view.drivers if one.why == OUTPUT_FULL}
+        about = "Whether a driver waits for room in what the stage publishes into."
+        yield self._gauge("output_full", about, _STAGE, ((name in full, name) for name in names))
 
     # What each stage has counted on each host
 
@@ -231,9 +217,6 @@ class PipelineCollector(Collector):
         about = "What drivers spent their time on."
         yield self._counter("driver_seconds", about, spent, "doing")
 
-    def _counter(self, name: str, about: str, rows: Iterable[_Row], *labels: str) -> Metric:
-        return self._metric(CounterMetricFamily, name, about, (*_HOST, *labels), rows)
-
     def _done(self, *, taken: bool = False) -> Iterator[_Row]:
         """Yield how many documents the drivers of each stage have done; or only of each intake."""
         for where, stage in self._told:
@@ -248,7 +231,7 @@ class PipelineCollector(Collector):
             for state in FILES
         )
         about = "Files in the folder of an intake that it has not taken."
-        yield self._metric(_GAUGE, "intake_files", about, (*_HOST, "state"), files)
+        yield self._gauge("intake_files", about, (*_HOST, "state"), files)
         yield self._counter("intake_taken", "Files that an intake took.", self._done(taken=True))
 
     # Drivers
@@ -259,31 +242,27 @@ class PipelineCollector(Collector):
             ("memory_bytes", "What all drivers of the stage take.", "memory"),
         ):
             rows = ((getattr(stage, of), *where) for where, stage in self._told)
-            yield self._metric(_GAUGE, name, about, _HOST, rows)
+            yield self._gauge(name, about, _HOST, rows)
         hosts = {one.report.host for one in self._hosts}
-        drivers = [one for one in self._view.drivers if one.host in hosts]
+        states = defaultdict[tuple[str, str], Counter[str]](Counter)
+        # Since when a document is at hand, of those that there are; 0 where none is.
+        since = {where: 0.0 for where, _ in self._told}
+        for one in self._view.drivers:
+            where = one.stage, one.host
+            if one.host in hosts:
+                states[where][one.state] += 1
+            if one.host in hosts and one.document and one.since:
+                since[where] = min(since.get(where) or one.since, one.since)
         there = (
-            (number, *place, state)
-            for place, states in _states(drivers).items()
-            for state, number in _known(states, _DRIVER_STATES).items()
+            (number, *where, state)
+            for where, counts in states.items()
+            for state, number in _known(counts, _DRIVER_STATES).items()
         )
-        about = "Drivers, by what they do."
-        yield self._metric(_GAUGE, "drivers", about, (*_HOST, "state"), there)
-        longest = (
-            (max(0.0, self._view.at - since) if since else 0.0, *where)
-            for where, since in sorted(self._at_hand(drivers).items())
-        )
+        yield self._gauge("drivers", "Drivers, by what they do.", (*_HOST, "state"), there)
+        at, known = self._view.at, sorted(since.items())
+        longest = ((max(0.0, at - one) if one else 0.0, *where) for where, one in known)
         about = "For how long a driver has had a document that has had it longest."
-        yield self._metric(_GAUGE, "longest_at_hand_seconds", about, _HOST, longest)
-
-    def _at_hand(self, drivers: Sequence[SeenDriver]) -> dict[tuple[str, str], float]:
-        """Return since when a document is at hand, by stage and host; 0 where none is."""
-        found = {where: 0.0 for where, _ in self._told}
-        for one in drivers:
-            if one.document and one.since:
-                where = one.stage, one.host
-                found[where] = min(found.get(where) or one.since, one.since)
-        return found
+        yield self._gauge("longest_at_hand_seconds", about, _HOST, longest)
 
 
 def _histogram(durations: Durations) -> dict[str, object]:
@@ -292,17 +271,39 @@ def _histogram(durations: Durations) -> dict[str, object]:
     return {"buckets": list(zip(_LE, sums, strict=True)), "sum_value": durations.total / 1e9}
 
 
-def _states(drivers: Iterable[SeenDriver]) -> dict[tuple[str, str], Counter[str]]:
-    """Count the drivers of each stage and host by their states."""
-    found = defaultdict[tuple[str, str], Counter[str]](Counter)
-    for one in drivers:
-        found[one.stage, one.host][one.state] += 1
-    return found
-
-
 def _known(numbers: Mapping[str, int], words: Collection[str]) -> Counter[str]:
     """Return numbers by words, all others together."""
     found = Counter[str]()
     for word, number in numbers.items():
         found[word if word in words else OTHER] += number
     return found
+
+
+# What no look has
+
+
+def oldest_waiting(chosen: Chosen, now: float) -> dict[str, float]:
+    """Return the seconds for which the document waits that waits longest, by stage: of the first
+    thousand names of each queue, so that a million of them cost no more. None waits: 0. Of a stage
+    whose queue watchdogs made, and that is not there, nothing is known."""
+    found = {}
+    for stage in chosen.pipeline.stages if not chosen.hung else ():
+        ages = [0.0]
+        try:
+            for name in stage.inputs:
+                with Queue.open(chosen.pipeline.path(name)) as queue:
+                    ages += _ages(queue, now)
+        except (NotFound, CannotUse, NotPermitted) as error:
+            if chosen.hosts.seen or not isinstance(error, NotFound):
+                continue
+        found[stage.name] = max(ages)
+    return found
+
+
+def _ages(queue: Queue, now: float) -> Iterator[float]:
+    with queue.directory.scan() as entries:
+        for entry in itertools.islice(entries, _LOOKED_AT):
+            item = names.parse(entry.name)
+            if item is not None and item.waits(now):
+                with suppress(FileNotFoundError):
+                    yield now - max(queue.directory.status(entry.name).st_ctime, item.due)

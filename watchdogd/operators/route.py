@@ -18,14 +18,8 @@ from queuedriver.disk.journal import journal_path
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format import names
 from queuedriver.format.event import Event
-from queuedriver.operating.document_view import (
-    DocumentView,
-    docid_of,
-    explain,
-    extended,
-    gather,
-    history,
-)
+from queuedriver.operating import document_view
+from queuedriver.operating.document_view import DocumentView, docid_of, explain
 from queuedriver.operating.history import read_origins
 from queuedriver.operating.queue import Queue
 from watchdogd.operators.hosts import Chosen, read_controls
@@ -62,6 +56,16 @@ class Stop(NamedTuple):
             if event.event in (*_WAITS, "claimed"):
                 waits_since = event.at if event.event in _WAITS else 0.0
 
+    def as_json(self) -> dict[str, object]:
+        """Return it for programs."""
+        seen = self.document
+        return {
+            **{"stage": self.stage, "queue": self.queue, "docid": seen.docid},
+            "arrived_at": self.arrived_at or None,
+            "places": [place.as_json() for place in seen.places],
+            **{"events": msgspec.to_builtins(self.events), "why": self.why},
+        }
+
 
 class End(NamedTuple):
     """One result of it, in a queue or a directory that no stage takes from."""
@@ -96,20 +100,10 @@ class Route(NamedTuple):
 
     def as_json(self, pipeline: str) -> dict[str, object]:
         """Return all of it for programs."""
-        stops = [
-            {
-                "stage": stop.stage,
-                "queue": stop.queue,
-                "docid": stop.document.docid,
-                "arrived_at": stop.arrived_at or None,
-                "places": [place.as_json() for place in stop.document.places],
-                "events": msgspec.to_builtins(stop.events),
-                "why": stop.why,
-            }
-            for stop in self.stops
-        ]
+        ends = [end._asdict() for end in self.ends]
+        stops = [stop.as_json() for stop in self.stops]
         known = {"pipeline": pipeline, "docid": self.docid, "stops": stops}
-        return {**known, "ends": [end._asdict() for end in self.ends], "why": self.conclusion}
+        return {**known, "ends": ends, "why": self.conclusion}
 
 
 def follow(chosen: Chosen, text: str) -> Route:
@@ -128,7 +122,7 @@ def _extended(pipeline: Pipeline, docid: str) -> str:
     """Return the docid that is this one with an extension, in the first queue that knows of one."""
     for name in pipeline.queues:
         with suppress(NotFound, CannotUse), Queue.open(pipeline.path(name)) as queue:
-            if longer := extended(queue, docid):
+            if longer := document_view.extended(queue, docid):
                 return longer
     return ""
 
@@ -183,10 +177,10 @@ def _stops(chosen: Chosen, stage: Stage, queue: str, docids: Mapping[str, float]
     with suppress(NotFound), Queue.open(chosen.pipeline.path(queue)) as opened:
         ahead = list(docids)
         for docid in ahead:
-            seen = gather(opened, docid, observer)
+            seen = document_view.gather(opened, docid, observer)
             if seen.unknown or (seen.foreign and not seen.journal.events):
                 continue
-            events = [one for one in history(seen) if one.docid == docid]
+            events = [one for one in document_view.history(seen) if one.docid == docid]
             why = _reason(chosen, stage, seen)
             found.append(Stop(stage.name, queue, seen, events, docids.get(docid, 0.0), why))
             # It goes on under another docid here, because its own was taken.

@@ -1,4 +1,4 @@
-"""A host's metrics as a file, for the textfile collector of node_exporter.
+"""Metrics for scrapers; and those of a host as a file, for the textfile collector of node_exporter.
 
 It is written aside and renamed, without timestamps, for one would have the whole file passed over.
 The instant of the watchdog's last report is a metric, and tells when it grows old.
@@ -7,17 +7,18 @@ The instant of the watchdog's last report is a metric, and tells when it grows o
 import os
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from queuedriver.disk.filesystem import open_fd, write_all
 from queuedriver.errors import ConfigError
 from watchdogd.operators.hosts import Chosen, Hosts, hosts_here, read_hosts
 from watchdogd.pipeline.model import Pipeline
 
+if TYPE_CHECKING:
+    from watchdogd.operators.view import View
+
 # Seconds from one time to the next.
 EVERY = 15.0
-NOT_INSTALLED = (
-    "metrics need prometheus_client; install it with: pip install 'queuedriver[metrics]'"
-)
 
 
 class TextFile:
@@ -35,7 +36,7 @@ class TextFile:
             self.remove()
         if not pipeline.metrics:
             return
-        text = _exposition(pipeline, self._host, hung=bool(trouble))
+        text, _ = exposition_of(_look(pipeline, hung=bool(trouble)), host=self._host)
         aside = f"{pipeline.metrics}.new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         # Whoever runs node_exporter is to read it.
@@ -52,16 +53,22 @@ class TextFile:
             self._path = ""
 
 
-def _exposition(pipeline: Pipeline, host: str, *, hung: bool) -> bytes:
-    # Late: of all that the helper does only this needs them.
-    from watchdogd.operators.oldest import oldest_waiting
+def exposition_of(view: "View", accept: str = "", host: str | None = None) -> tuple[bytes, str]:
+    """Return what a scrape is answered, as `metrics.exposition` does, by a look at a pipeline."""
+    try:
+        # The library is an extra of its own, and takes a tenth of a second to load.
+        from watchdogd.operators.metrics import exposition, oldest_waiting
+    except ImportError:
+        raise ConfigError(
+            "metrics need prometheus_client; install it with: pip install 'queuedriver[metrics]'"
+        ) from None
+    return exposition(view, oldest_waiting(view.chosen, time.time()), accept, host)
+
+
+def _look(pipeline: Pipeline, *, hung: bool) -> "View":
+    # Late: of all that the helper does only this needs it.
     from watchdogd.operators.view import look
 
-    try:
-        from watchdogd.operators.metrics import exposition
-    except ImportError:
-        raise ConfigError(NOT_INSTALLED) from None
     here = hosts_here(pipeline.file)
     hosts = here if hung else read_hosts(pipeline.root, here)
-    chosen = Chosen(pipeline, Hosts(hosts.seen), "", "", hung=hung)
-    return exposition(look(chosen), oldest_waiting(chosen, time.time()), host=host)[0]
+    return look(Chosen(pipeline, Hosts(hosts.seen), "", "", hung=hung))

@@ -5,6 +5,7 @@ those somebody started by hand, is known what they registered in the queues. A l
 and creates nothing.
 """
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ import msgspec
 from queuedriver.claims.counts import Counts
 from queuedriver.claims.liveness import Observer
 from queuedriver.driving.measurements import FILTERED, Counted
-from queuedriver.errors import CannotUse, NotFound
+from queuedriver.errors import CannotUse, NotFound, NotPermitted
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
@@ -110,6 +111,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[Result, ...]
     # What is in the queues that stages take from, as far as they answer.
     items: Mapping[str, Counts]
+    # Why others of them cannot be looked at, though something is there.
+    unseen: Mapping[str, str] = {}
     # What Slurm says of the elements, where it starts the watchdogs.
     slurm: "Facts | None" = None
 
@@ -128,25 +131,17 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     def as_json(self) -> dict[str, object]:
         """Return all of it for programs."""
         pipeline, hosts = self.chosen.pipeline, self.chosen.hosts
+        watchdogs = [
+            {"standing": one.standing} | {key: getattr(one.report, key) for key in _OF_WATCHDOG}
+            for one in hosts.seen
+        ]
         return {
-            "name": pipeline.name,
-            "file": pipeline.file,
-            "root": pipeline.root,
-            "at": self.at,
-            "state": hosts.state,
-            "paused": self.controls.paused,
-            "quit": self.controls.quit,
-            "file_error": self.chosen.error,
-            "hung": self.chosen.hung,
-            "watchdogs": [
-                {"standing": one.standing} | {key: getattr(one.report, key) for key in _OF_WATCHDOG}
-                for one in hosts.seen
-            ],
-            "stages": self.stages,
-            "drivers": self.drivers,
-            "results": self.results,
-            "unreadable": hosts.unreadable,
-            "slurm": self.slurm,
+            **{key: getattr(pipeline, key) for key in ("name", "file", "root")},
+            **{"at": self.at, "state": hosts.state},
+            **{"paused": self.controls.paused, "quit": self.controls.quit},
+            **{"file_error": self.chosen.error, "hung": self.chosen.hung},
+            **{"watchdogs": watchdogs, "stages": self.stages, "drivers": self.drivers},
+            **{"results": self.results, "unreadable": hosts.unreadable, "slurm": self.slurm},
         }
 
 
@@ -159,11 +154,20 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
     """Look at a pipeline once; where its file system does not answer, at nothing of it."""
     pipeline, now = chosen.pipeline, time.time()
     observer = observer or Observer()
-    controls, queues, slurm = Controls(), {}, None
+    controls, slurm = Controls(), None
+    queues: dict[str, QueueView] = {}
+    unseen: dict[str, str] = {}
     results: tuple[Result, ...] = ()
     if not chosen.hung:
-        looks = {one: _overview(pipeline.path(one), observer, now) for one in pipeline.inputs}
-        queues = {queue: seen for queue, seen in looks.items() if seen is not None}
+        for name in pipeline.inputs:
+            try:
+                with Queue.open(pipeline.path(name)) as queue:
+                    queues[name] = overview(queue, observer, now)
+            except NotFound:
+                # Nothing has made it yet, or it was moved away.
+                continue
+            except (CannotUse, NotPermitted) as error:
+                unseen[name] = str(error)
         controls = read_controls(pipeline.root, chosen.hosts.own_name)
         results = tuple(_result(queue, chosen, now) for queue in pipeline.results)
         if pipeline.slurm is not None:
@@ -172,15 +176,17 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
             slurm = seen_by_slurm(pipeline)
             chosen = chosen._replace(hosts=without_ended(chosen.hosts, slurm))
     drivers = tuple(_drivers(pipeline.stages, chosen.hosts, queues))
+    stages = (_stage(one, chosen, controls, queues, unseen, drivers) for one in pipeline.stages)
     return View(
         slurm=slurm,
         chosen=chosen,
         at=now,
         controls=controls,
-        stages=tuple(_stage(one, chosen, controls, queues, drivers) for one in pipeline.stages),
+        stages=tuple(stages),
         drivers=drivers,
         results=results,
-        items={queue: seen.counts for queue, seen in queues.items()},
+        items={name: seen.counts for name, seen in queues.items()},
+        unseen=unseen,
     )
 
 
@@ -195,15 +201,6 @@ def without_ended(hosts: Hosts, slurm: "Facts") -> Hosts:
         if one.alive or one.report.host in there or not is_element(one.report.host)
     )
     return hosts._replace(seen=tuple(left))
-
-
-def _overview(path: str, observer: Observer, now: float) -> QueueView | None:
-    """Return a look at a queue; None where nothing has made it yet."""
-    try:
-        with Queue.open(path) as queue:
-            return overview(queue, observer, now)
-    except NotFound:
-        return None
 
 
 def _result(queue: str, chosen: Chosen, now: float) -> Result:
@@ -237,6 +234,8 @@ def _drivers(
             if host.alive:
                 view, _ = others.pop(report.id, (None, ""))
                 fields = msgspec.structs.asdict(report) | _at_hand(report, view)
+                # Thousands have the same, and a server keeps all of it.
+                fields |= {key: sys.intern(fields[key]) for key in ("stage", "state", "why")}
                 yield SeenDriver(**fields, host=host.report.host, kept=True)
             else:
                 known[report.id] = (report.name, host.report.host)
@@ -276,22 +275,17 @@ def _at_hand(report: DriverReport, view: DriverView | None) -> dict[str, Any]:
 
 def _registered(view: DriverView, stage: str, name: str, host: str, *, kept: bool) -> SeenDriver:
     """Return a driver that only its registration and its claims tell of."""
-    counters = msgspec.structs.asdict(view.counters)
-    del counters["lost_races"]
+    fields = msgspec.structs.asdict(view.counters)
+    del fields["lost_races"]
+    fields |= {"name": name, "stage": stage, "host": host, "kept": kept}
+    fields |= {key: getattr(view, key) for key in ("id", "state", "why")}
     return SeenDriver(
-        name=name,
-        id=view.id,
-        stage=stage,
-        host=host,
-        kept=kept,
-        state=view.state,
-        why=view.why,
+        **fields,
         pid=view.pid if view.alive else 0,
         document=view.at_hand[0].docid if view.at_hand else "",
         since=min((one.since for one in view.at_hand if one.since), default=0.0),
         started_at=view.registration.started_at if view.registration is not None else 0.0,
         memory=view.memory or 0,
-        **counters,
     )
 
 
@@ -303,6 +297,7 @@ def _stage(
     chosen: Chosen,
     controls: Controls,
     queues: Mapping[str, QueueView],
+    unseen: Mapping[str, str],
     drivers: Iterable[SeenDriver],
 ) -> SeenStage:
     looks = [queues.get(queue) for queue in stage.inputs]
@@ -326,26 +321,23 @@ def _stage(
     ).with_inputs(looks, paused=controls.paused)
     state, why = _word(stage, chosen, controls, facts, told)
     living = sum(1 for one in own if one.pid)
-    numbers: dict[str, Any] = {share: sum(getattr(one, share) for one in own) for share in SHARES}
+    fields: dict[str, Any] = {share: sum(getattr(one, share) for one in own) for share in SHARES}
+    fields |= {"state": state, "why": why, "done": done, "drivers": living}
+    fields |= {"min": stage.drivers.min, "max": stage.drivers.max}
     # Before a watchdog ever ran nobody has made them, and nothing waits.
-    if not chosen.hung and not (chosen.hosts.seen and len(seen) < len(looks)):
-        numbers |= {key: getattr(counts, key) for key in _COUNTED} | {"working": counts.claimed}
+    unknown = chosen.hosts.seen or not unseen.keys().isdisjoint(stage.inputs)
+    if not chosen.hung and not (unknown and len(seen) < len(looks)):
+        fields |= {key: getattr(counts, key) for key in _COUNTED} | {"working": counts.claimed}
     waiting = counts.waiting if facts.has_work else 0
     told_of = [one.files for one in reports if one.files is not None]
     files = most(told_of) if told_of else None
     if stage.intake is not None or files is not None:
-        numbers |= _of_intake(stage.intake, own, files)
+        fields |= _of_intake(stage.intake, own, files)
     return SeenStage(
         name=stage.name,
         inputs=stage.inputs,
         outputs=stage.outputs if stage.intake is None else (stage.intake.queue,),
-        state=state,
-        why=why,
-        done=done,
-        drivers=living,
         wanted=sum(one.wanted for one in reports),
-        min=stage.drivers.min,
-        max=stage.drivers.max,
         scaled=controls.scale.get(stage.name),
         rate=rate,
         service=_service(reports, own),
@@ -356,16 +348,12 @@ def _stage(
         counted=reduce(Counted.plus, (one.counted for one in reports), Counted()),
         starts=dict(sum((Counter(one.starts) for one in reports), Counter[str]())),
         files=files,
-        **numbers,
+        **fields,
     )
 
 
 def _word(
-    stage: Stage,
-    chosen: Chosen,
-    controls: Controls,
-    facts: StageFacts,
-    told: Mapping[str, str],
+    stage: Stage, chosen: Chosen, controls: Controls, facts: StageFacts, told: Mapping[str, str]
 ) -> tuple[str, str]:
     """Return the word for a stage, and why, of one that is paused by whom; while nothing answers,
     what watchdogs told."""
@@ -404,7 +392,8 @@ def _outlook(chosen: Chosen, stage: str, waiting: int, rate: float) -> Outlook:
 
 def _service(reports: Sequence[StageReport], drivers: Iterable[SeenDriver]) -> float | None:
     """Return seconds of work in a document; of several hosts, by how many documents each does."""
-    known = [(one.service, one.rate or _IDLE) for one in reports if one.service is not None]
+    # Others may write reports, with rates that nobody can have.
+    known = [(one.service, max(one.rate, _IDLE)) for one in reports if one.service is not None]
     if known:
         return sum(service * rate for service, rate in known) / sum(rate for _, rate in known)
     documents = sum(one.documents for one in drivers)

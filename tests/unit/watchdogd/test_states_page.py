@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from watchdogd import children
-from watchdogd.operators.meanings import MEANINGS
+from watchdogd.operators.sentences import MEANINGS
 from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import HUNG, UNWANTED, Ask, Past, Rest, Seen, Start, Withdraw, decide
 from watchdogd.stage_words import ROWS

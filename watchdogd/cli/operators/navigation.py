@@ -7,7 +7,8 @@ Esc leads back. What changes something is a wish, which is asked back in words a
 whoever draws the screen, once somebody has typed `yes`.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 Kind = Literal["pipeline", "stage", "driver", "trace", "causes", "documents"]
@@ -16,11 +17,8 @@ Act = Literal["pause", "resume", "restart", "scale", "retry", "stacks"]
 ROWS: frozenset[Kind] = frozenset({"pipeline", "stage", "causes", "documents"})
 # What Enter leads to.
 _INTO: dict[Kind, Kind] = {
-    "pipeline": "stage",
-    "stage": "driver",
-    "driver": "trace",
-    "causes": "documents",
-    "documents": "trace",
+    **{"pipeline": "stage", "stage": "driver", "driver": "trace"},
+    **{"causes": "documents", "documents": "trace"},
 }
 # By what rows are sorted, one after the other; empty: as they come.
 SORTS: dict[Kind, tuple[str, ...]] = {
@@ -38,12 +36,8 @@ _ACTS: dict[str, Act] = {
     **{"+": "scale", "-": "scale"},
 }
 _STEPS = {
-    "up": -1,
-    "down": 1,
-    "page-up": -_PAGE,
-    "page-down": _PAGE,
-    "home": -(10**9),
-    "end": 10**9,
+    **{"up": -1, "page-up": -_PAGE, "home": -(10**9)},
+    **{"down": 1, "page-down": _PAGE, "end": 10**9},
 }
 
 
@@ -115,9 +109,11 @@ class Row(NamedTuple):
     key: str
     # What a filter looks for.
     text: str
-    amiss: bool
+    amiss: bool = True
     # By the words of SORTS; the largest first.
-    sorts: dict[str, float | str]
+    sorts: Mapping[str, float | str] = {}
+    # Its cells, once it is seen.
+    cells: Callable[[], tuple[str, ...]] = tuple
 
 
 def arrange(state: State, rows: Sequence[Row], unseen: int, now: float) -> State:
@@ -131,10 +127,9 @@ def arrange(state: State, rows: Sequence[Row], unseen: int, now: float) -> State
     there = [row for row in rows if _shown(row, state)]
     keys = [row.key for row in there]
     if state.held or now < state.settled_until:
-        known = set(keys)
-        before = set(here.order)
-        order = [key for key in here.order if key in known]
-        order += [key for key in keys if key not in before]
+        # What is new is below all that was there.
+        place = {key: at for at, key in enumerate(here.order)}
+        order = sorted(keys, key=lambda key: place.get(key, len(place)))
     elif here.sort:
         ascending = isinstance(there[0].sorts[here.sort], str) if there else False
         there.sort(key=lambda row: row.sorts[here.sort], reverse=here.reverse == ascending)
@@ -215,37 +210,24 @@ def _reverse(state: State) -> State:
     return now.at(reverse=not state.here.reverse)
 
 
-def _only_amiss(state: State) -> State:
-    return state._replace(amiss=not state.amiss, settled_until=0.0)
-
-
-def _causes(state: State) -> State:
-    return _into(state, Place("causes", stage=state.stage))
-
-
 def _stacks(state: State) -> State:
     """Ask a driver for its stacks, which changes nothing."""
     here = state.here
-    return (
-        state._replace(wish=Wish("stacks", here.stage, here.name))
-        if here.kind == "driver"
-        else state
-    )
+    wish = Wish("stacks", here.stage, here.name) if here.kind == "driver" else None
+    return state._replace(wish=wish)
 
 
 _MOVES: dict[str, Callable[[State], State]] = {
-    "enter": _enter,
-    "right": _enter,
-    "escape": _leave,
-    "left": _leave,
+    **dict.fromkeys(("enter", "right"), _enter),
+    **dict.fromkeys(("escape", "left"), _leave),
     "q": lambda state: state._replace(over=True),
     "?": lambda state: state._replace(help=True),
     "/": lambda state: state._replace(typing=state.filter),
-    "!": _only_amiss,
+    "!": lambda state: state._replace(amiss=not state.amiss, settled_until=0.0),
     " ": lambda state: state._replace(held=not state.held),
     "s": _sort,
     "S": _reverse,
-    "d": _causes,
+    "d": lambda state: _into(state, Place("causes", stage=state.stage)),
     "k": _stacks,
 }
 
@@ -297,29 +279,19 @@ def _answer(state: State, wish: Wish, key: str) -> State:
     return state._replace(answer=_typed(state.answer, key))
 
 
+# What a terminal sends for a key: a sequence, of which these are the ends, or a character.
+_SENT = re.compile(r"\033[\[O]([0-?]*[@-~]?)|(.)", re.DOTALL)
 _SEQUENCES = {
-    **{"\033[A": "up", "\033[B": "down", "\033[C": "right", "\033[D": "left"},
-    **{"\033OA": "up", "\033OB": "down", "\033OC": "right", "\033OD": "left"},
-    **{"\033[5~": "page-up", "\033[6~": "page-down", "\033[H": "home", "\033[F": "end"},
-    **{"\033[1~": "home", "\033[4~": "end", "\033OH": "home", "\033OF": "end"},
+    **{"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"},
+    **{"5~": "page-up", "6~": "page-down", "1~": "home", "4~": "end"},
 }
-_KEYS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace"}
+_KEYS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace", "\033": "escape"}
 
 
 def keys_of(data: bytes) -> list[str]:
     """Return the keys in what a terminal sent at once; nothing at all: it is gone."""
     if not data:
         return ["gone"]
-    text, keys = data.decode(errors="ignore"), []
-    while text:
-        known = next((one for one in _SEQUENCES if text.startswith(one)), "")
-        if known:
-            keys.append(_SEQUENCES[known])
-        elif text[0] == "\033" and text[1:2] in ("[", "O"):
-            # Of a key that means nothing here: up to its last character.
-            known = text[: next((at for at, c in enumerate(text) if at > 1 and c >= "@"), 2) + 1]
-        else:
-            known = text[0]
-            keys.append("escape" if known == "\033" else _KEYS.get(known, known))
-        text = text[len(known) :]
-    return keys
+    found = _SENT.finditer(data.decode(errors="ignore"))
+    keys = (_KEYS.get(one[2], one[2]) if one[2] else _SEQUENCES.get(one[1], "") for one in found)
+    return list(filter(None, keys))

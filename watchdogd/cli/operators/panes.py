@@ -5,20 +5,26 @@ the line of keys. No line is wider than the terminal; only rows that are seen ar
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from queuedriver.cli.render import Paint, escape_name, shorten
 from queuedriver.format.units import format_count, format_duration, format_instant, format_size
 from watchdogd.cli import screen
 from watchdogd.cli.operators.navigation import ROWS, Place, Row, State, Wish
+from watchdogd.operators.actions import Asked
 from watchdogd.operators.causes import Case, Group, Survey
 from watchdogd.operators.history import trend
-from watchdogd.operators.meanings import MEANINGS
-from watchdogd.operators.sentences import again_in, loudness
+from watchdogd.operators.sentences import MEANINGS, again_in, loudness
 from watchdogd.operators.view import SeenDriver, SeenStage, View
 
-_DOCUMENT_COLUMNS = ("DOCUMENT", ">LAST", "~WHY")
+_COLUMNS: Mapping[str, Sequence[str]] = {
+    "pipeline": screen.STAGE_COLUMNS,
+    "stage": screen.DRIVER_COLUMNS,
+    "causes": screen.CAUSE_COLUMNS,
+    "documents": ("DOCUMENT", ">LAST", "~WHY"),
+}
 # In columns: what is narrower has no tables.
 _NARROW = 24
 # Before each row: whether it is the one that is selected, also where there are no colours.
@@ -70,19 +76,19 @@ def driver_key(driver: SeenDriver) -> str:
 
 def rows_of(seen: Seen, place: Place) -> list[Row]:
     """Return what may be shown as rows of a place."""
-    survey = seen.detail.survey
+    view, survey = seen.view, seen.detail.survey
     match place.kind:
         case "pipeline":
-            return [_stage_row(one) for one in seen.view.stages]
+            return [_stage_row(seen, one) for one in view.stages]
         case "stage":
-            return [_driver_row(one) for one in _drivers(seen, place)]
+            several = screen.several_hosts(view)
+            return [_driver_row(view, one, several) for one in _drivers(seen, place)]
         case "driver":
-            document = next((one.document for one in _drivers(seen, place)), "")
-            return [Row(document, document, amiss=False, sorts={})] if document else []
+            return [Row(one.document, "") for one in _drivers(seen, place) if one.document]
         case "causes" if survey:
-            return [_group_row(one) for one in survey.groups]
+            return [_group_row(view, one) for one in survey.groups]
         case "documents" if survey:
-            return [_case_row(one) for one in survey.of_group(place.name)]
+            return [_case_row(view, one) for one in survey.of_group(place.name)]
     return []
 
 
@@ -92,40 +98,33 @@ def _drivers(seen: Seen, place: Place) -> list[SeenDriver]:
     return [one for one in found if place.kind != "driver" or driver_key(one) == place.name]
 
 
-def _stage_row(stage: SeenStage) -> Row:
-    amiss = bool(loudness(stage.state))
-    sorts: dict[str, float | str] = {
-        "amiss": amiss,
-        "waiting": stage.waiting or 0,
-        "discarded": stage.discarded or 0,
-        "rate": stage.rate,
-    }
-    return Row(stage.name, f"{stage.name} {stage.state}", amiss, sorts)
+def _stage_row(seen: Seen, one: SeenStage) -> Row:
+    amiss = bool(loudness(one.state))
+    numbers = {"waiting": one.waiting or 0, "discarded": one.discarded or 0, "rate": one.rate}
+    told = trend(seen.trends.get(one.name, ()))
+    cells = partial(screen.stage_cells, one, seen.view, told)
+    return Row(one.name, f"{one.name} {one.state}", amiss, {"amiss": amiss, **numbers}, cells)
 
 
-def _driver_row(driver: SeenDriver) -> Row:
-    amiss = bool(loudness(driver.state)) or not driver.kept
-    sorts: dict[str, float | str] = {
-        "amiss": amiss,
-        # The longest at it first.
-        "since": -driver.since if driver.since else -1e18,
-        "done": driver.documents,
-        "failed": driver.failed,
-        "memory": driver.memory,
-    }
-    text = f"{driver_key(driver)} {driver.state} {driver.document} {driver.why}"
-    return Row(driver_key(driver), text, amiss, sorts)
+def _driver_row(view: View, one: SeenDriver, several_hosts: bool) -> Row:
+    amiss, key = bool(loudness(one.state)) or not one.kept, driver_key(one)
+    # The longest at it first.
+    sorts = {"amiss": amiss, "since": -one.since if one.since else -1e18, "done": one.documents}
+    sorts |= {"failed": one.failed, "memory": one.memory}
+    text = f"{key} {one.state} {one.document} {one.why}"
+    cells = partial(screen.driver_cells, one, view, several_hosts=several_hosts)
+    return Row(key, text, amiss, sorts, cells)
 
 
-def _group_row(group: Group) -> Row:
-    text = f"{group.stage} {group.cause} {group.message} {' '.join(group.docids)}"
-    sorts: dict[str, float | str] = {"last": group.last_at, "stage": group.stage}
-    return Row(group.key, text, amiss=True, sorts=sorts)
+def _group_row(view: View, one: Group) -> Row:
+    text = f"{one.stage} {one.cause} {one.message} {' '.join(one.docids)}"
+    sorts: dict[str, float | str] = {"last": one.last_at, "stage": one.stage}
+    return Row(one.key, text, sorts=sorts, cells=partial(screen.group_cells, one, view.at))
 
 
-def _case_row(case: Case) -> Row:
-    text = f"{case.docid} {case.message}"
-    return Row(case.docid, text, amiss=True, sorts={"docid": case.docid})
+def _case_row(view: View, one: Case) -> Row:
+    text, cells = f"{one.docid} {one.message}", partial(screen.case_cells, one, view.at)
+    return Row(one.docid, text, sorts={"docid": one.docid}, cells=cells)
 
 
 # Lines
@@ -217,71 +216,22 @@ def _rows(seen: Seen, state: State, size: os.terminal_size, paint: Paint) -> lis
     at = order.index(selected) if selected in order else 0
     first = max(0, min(at - room // 2, len(order) - room))
     shown = order[first : first + room]
-    columns, cells = _table(seen, state.here)
+    columns = _COLUMNS[state.here.kind]
     # One look may be newer than the order.
-    rows = {key: cells[key]() for key in shown if key in cells}
-    drawn = screen.table(columns, list(rows.values()), wide, Paint())
-    titles, *plain = [shorten(line, wide) for line in drawn]
-    states = screen.words_of(columns, rows.values())
+    rows = {row.key: row for row in rows_of(seen, state.here)}
+    there = [key for key in shown if key in rows]
+    cells = [rows[key].cells() for key in there]
+    titles, *plain = [shorten(line, wide) for line in screen.table(columns, cells, wide, Paint())]
+    states = screen.words_of(columns, cells)
     return [
         paint.head(_OTHER + titles),
         *(
             paint.chosen(_SELECTED + line)
             if key == selected
             else _OTHER + screen.coloured(line, word, paint)
-            for key, line, word in zip(rows, plain, states, strict=True)
+            for key, line, word in zip(there, plain, states, strict=True)
         ),
     ]
-
-
-_Cells = Mapping[str, Callable[[], tuple[str, ...]]]
-
-
-def _table(seen: Seen, place: Place) -> tuple[Sequence[str], _Cells]:
-    """Return the columns of a place, and of each row how to come by its cells."""
-    view, survey = seen.view, seen.detail.survey
-    if place.kind == "pipeline":
-        return screen.TREND_COLUMNS, {one.name: _stage_cells(seen, one) for one in view.stages}
-    if place.kind == "stage":
-        several = screen.several_hosts(view)
-        drivers = {driver_key(one): one for one in _drivers(seen, place)}
-        return screen.DRIVER_COLUMNS, {
-            key: _driver_cells(one, view, several) for key, one in drivers.items()
-        }
-    if place.kind == "causes":
-        groups = survey.groups if survey is not None else ()
-        return screen.CAUSE_COLUMNS, {one.key: _group_cells(one, view.at) for one in groups}
-    cases = survey.of_group(place.name) if survey is not None else ()
-    return _DOCUMENT_COLUMNS, {one.docid: _case_cells(one, view.at) for one in cases}
-
-
-def _stage_cells(seen: Seen, stage: SeenStage) -> Callable[[], tuple[str, ...]]:
-    def cells() -> tuple[str, ...]:
-        return (
-            *screen.stage_cells(stage, seen.view),
-            trend(seen.trends.get(stage.name, ())),
-        )
-
-    return cells
-
-
-def _driver_cells(driver: SeenDriver, view: View, several: bool) -> Callable[[], tuple[str, ...]]:
-    return lambda: screen.driver_cells(driver, view, several_hosts=several)
-
-
-def _group_cells(group: Group, now: float) -> Callable[[], tuple[str, ...]]:
-    return lambda: screen.group_cells(group, now)
-
-
-def _case_cells(case: Case, now: float) -> Callable[[], tuple[str, ...]]:
-    def cells() -> tuple[str, ...]:
-        return (
-            escape_name(case.docid),
-            screen.ago(case.discarded_at, now),
-            escape_name(case.message),
-        )
-
-    return cells
 
 
 def _text(seen: Seen, state: State, size: os.terminal_size, paint: Paint) -> list[str]:
@@ -319,27 +269,24 @@ def _last_line(seen: Seen, state: State, wide: int, paint: Paint) -> str:
     return paint.head(shorten("  ".join(told), wide))
 
 
-def scaled_to(seen: Seen, wish: Wish) -> int:
-    """Return how many drivers a stage is to have on each host by a wish."""
-    stage = next(one for one in seen.view.stages if one.name == wish.stage)
+def asked_of(wish: Wish, seen: Seen) -> Asked:
+    """Return what is to be done by a wish; a stage has as many drivers on each host."""
+    name, _, host = wish.name.rpartition("@")
+    asked = Asked(wish.act, wish.stage, name, host)  # type: ignore[arg-type]
     hosts = max(1, len(seen.view.chosen.hosts.alive))
-    now = stage.scaled if stage.scaled is not None else round(stage.wanted / hosts) or stage.max
-    return max(0, now + wish.more)
+    # The file may have it no more by now.
+    for stage in seen.view.stages:
+        if wish.act == "scale" and stage.name == wish.stage:
+            usual = round(stage.wanted / hosts) or stage.max
+            now = usual if stage.scaled is None else stage.scaled
+            asked = asked._replace(number=max(0, now + wish.more))
+    return asked
 
 
 def question(wish: Wish, seen: Seen) -> str:
     """Say in words what is to be done."""
-    stage, name = escape_name(wish.stage), escape_name(wish.name)
-    match wish.act:
-        case "pause":
-            return f"pause {stage}: its drivers finish what they have, and claim nothing more"
-        case "resume":
-            return f"resume {stage}: its drivers claim documents again"
-        case "restart":
-            what = name or f"all drivers of {stage}, one after the other"
-            return f"restart {what}, after the document at hand"
-        case "scale":
-            return f"keep {format_count(scaled_to(seen, wish), 'driver')} of {stage} on each host"
+    if wish.act != "retry":
+        return escape_name(asked_of(wish, seen).words)
     members = seen.detail.survey.of_group(wish.name) if seen.detail.survey is not None else ()
     why = escape_name(members[0].message) if members else ""
     return f"have {format_count(len(members), 'document')} tried again that failed by: {why}"

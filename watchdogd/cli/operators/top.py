@@ -9,15 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from queuedriver.claims.liveness import Observer
+from queuedriver.cli import render
 from queuedriver.cli.program import explain
-from queuedriver.cli.render import (
-    Paint,
-    columns_of,
-    escape,
-    escape_name,
-    paint_for,
-    size_of_terminal,
-)
+from queuedriver.cli.render import Paint, escape_name
 from queuedriver.cli.words import flag
 from queuedriver.cli.words import option as an_option
 from queuedriver.errors import ConfigError, NotFound, QueueError
@@ -25,20 +19,19 @@ from queuedriver.format.units import format_count
 from watchdogd.cli import screen, trace
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
 from watchdogd.cli.operators.navigation import Place, State, Wish, arrange, keys_of, press
-from watchdogd.cli.operators.panes import Detail, Seen, lines, rows_of, scaled_to, unseen
+from watchdogd.cli.operators.panes import Detail, Seen, asked_of, lines, rows_of, unseen
 from watchdogd.cli.pipeline_argument import choose, stage_named
 from watchdogd.cli.status import exit_code, print_json, status
 from watchdogd.operators import actions, batches, discards, history
 from watchdogd.operators.hosts import Chosen, no_answer
-from watchdogd.operators.log_files import read_piece
+from watchdogd.operators.log_files import printed, read_piece, stacks_of
 from watchdogd.operators.route import follow
-from watchdogd.operators.stacks import stacks_of
 from watchdogd.operators.view import look, pause_after
 
 # How the rates of stages went is read anew after so many seconds.
 _TRENDS_EVERY = 10.0
 # The alternate screen, without a cursor; and back.
-_ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
+_ENTER, _LEAVE = b"\033[?1049h\033[?25l", b"\033[?25h\033[?1049l"
 _HOME, _CLEAR_LINE = "\033[H", "\033[K"
 
 
@@ -72,7 +65,7 @@ def _print(given: str | None, every: float, as_json: bool) -> int:
         if as_json:
             print_json(view, indent=None)
         else:
-            print("\n".join([*screen.lines(view, columns_of(sys.stdout), Paint()), ""]))
+            print("\n".join([*screen.lines(view, render.columns_of(sys.stdout), Paint()), ""]))
         sys.stdout.flush()
         time.sleep(max(every, pause_after(time.monotonic() - began)))
         # While somebody writes the file, or puts another in its place, it is as it was.
@@ -83,24 +76,38 @@ def _print(given: str | None, every: float, as_json: bool) -> int:
 @contextmanager
 def _screen() -> Iterator[list[int]]:
     """Enter a screen of its own, with keys as they are hit; yield what to wait at for those, and
-    for another size of the terminal. Afterwards all is as it was."""
+    for another size of the terminal. Afterwards, and while it is stopped by Ctrl-Z, all is as it
+    was."""
     import termios
     import tty
 
-    keys = sys.stdin.fileno()
+    keys, shown = sys.stdin.fileno(), sys.stdout.fileno()
     before = termios.tcgetattr(keys)
+
+    def enter() -> None:
+        tty.setcbreak(keys)
+        os.write(shown, _ENTER)
+
+    def leave() -> None:
+        os.write(shown, _LEAVE)
+        termios.tcsetattr(keys, termios.TCSADRAIN, before)
+
+    def stop(*_: object) -> None:
+        leave()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        enter()
+
     resized, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     # Before the first size is asked for.
     signal.signal(signal.SIGWINCH, lambda *_: None)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-    tty.setcbreak(keys)
-    sys.stdout.write(_ENTER)
+    signal.signal(signal.SIGTSTP, stop)
+    enter()
     try:
         yield [keys, resized]
     finally:
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
-        termios.tcsetattr(keys, termios.TCSADRAIN, before)
+        leave()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         os.close(resized)
         os.close(wakes)
@@ -146,9 +153,14 @@ class _Live:
 
     def _look(self) -> None:
         began = time.monotonic()
-        with suppress(ConfigError):
-            self._chosen = choose(self._given, hung_too=True)
-        self._seen = self._seen._replace(view=look(self._chosen, self._observer))
+        try:
+            # While somebody writes the file, or puts another in its place, it is as it was.
+            with suppress(ConfigError):
+                self._chosen = choose(self._given, hung_too=True)
+            self._seen = self._seen._replace(view=look(self._chosen, self._observer))
+        except (QueueError, OSError) as error:
+            # What was seen last stays: it says of when it is.
+            self._state = self._state._replace(said=explain(error)[0])
         if began >= self._trends_at and not self._chosen.hung:
             self._seen = self._seen._replace(trends=history.trends(self._seen.view))
             self._trends_at = began + _TRENDS_EVERY
@@ -179,7 +191,7 @@ class _Live:
         try:
             if wish.act == "stacks":
                 name, _, host = wish.name.rpartition("@")
-                stacks = stacks_of(self._chosen, name, host)
+                stacks = stacks_of(self._chosen, host, name)
                 self._stacks, said = ("", *map(escape_name, stacks.splitlines())), ""
             else:
                 said = _done(self._chosen, self._seen, wish)
@@ -193,7 +205,7 @@ class _Live:
     def _draw(self) -> None:
         """Draw all in one write, over what was there: nothing flickers."""
         size = _size()
-        drawn = lines(self._seen, self._state, size, paint_for(sys.stdout))
+        drawn = lines(self._seen, self._state, size, render.paint_for(sys.stdout))
         sys.stdout.write(_HOME + "\r\n".join(line + _CLEAR_LINE for line in drawn))
         sys.stdout.flush()
 
@@ -214,7 +226,7 @@ def _size() -> os.terminal_size:
         size = os.get_terminal_size(sys.stdout.fileno())
         if size.columns and size.lines:
             return size
-    return size_of_terminal()
+    return render.size_of_terminal()
 
 
 def _detail(chosen: Chosen, place: Place, stacks: tuple[str, ...]) -> Detail:
@@ -238,7 +250,7 @@ def _log(chosen: Chosen, host: str, driver: str) -> list[str]:
         data = read_piece(chosen, host, driver, None).data
     except NotFound as error:
         return [escape_name(str(error))]
-    return escape(data.decode(errors="backslashreplace")).splitlines()
+    return printed(data).splitlines()
 
 
 # Moves
@@ -248,35 +260,21 @@ def _done(chosen: Chosen, seen: Seen, wish: Wish) -> str:
     """Do something, and return what is to be said of it."""
     if chosen.hung:
         raise no_answer(chosen.given)
-    who = actions.operator()
-    stage = stage_named(chosen, wish.stage) if wish.stage else None
-    stages = [stage] if stage else []
-    match wish.act:
-        case "pause":
-            told, done = actions.pause(chosen, stages, who), f"{wish.stage} is paused"
-        case "resume":
-            told, done = actions.resume(chosen, stages, who), f"{wish.stage} is resumed"
-        case "restart":
-            name, _, host = wish.name.rpartition("@")
-            told = actions.restart(chosen, [(name or wish.stage, host)], who)
-            done = f"{wish.name or wish.stage} is restarted"
-        case "scale":
-            number = scaled_to(seen, wish)
-            told = actions.scale(chosen, {wish.stage: number}, None, who)
-            done = f"{wish.stage} has {format_count(number, 'driver')} on each host"
-        case _:
-            return _retried(chosen, seen, wish, who)
-    return "; ".join(told) or done
+    if wish.act == "retry":
+        return _retried(chosen, seen, wish.name)
+    asked = asked_of(wish, seen)
+    told = actions.carry_out(chosen, asked, actions.operator())
+    return "; ".join(told) or f"{asked.words}: done"
 
 
-def _retried(chosen: Chosen, seen: Seen, wish: Wish, who: str) -> str:
+def _retried(chosen: Chosen, seen: Seen, group: str) -> str:
     """Have a group tried again, as it was when it was asked for."""
     survey = seen.detail.survey
-    cases = survey.of_group(wish.name) if survey is not None else ()
+    cases = survey.of_group(group) if survey is not None else ()
     if not cases:
-        raise NotFound(f"group {wish.name} is not discarded any more")
-    words = f"of stage {cases[0].stage}, group {wish.name}: {cases[0].common}"
-    batch = batches.of_cases(cases, who, words, time.time())
+        raise NotFound(f"group {group} is not discarded any more")
+    words = f"of stage {cases[0].stage}, group {group}: {cases[0].common}"
+    batch = batches.of_cases(cases, actions.operator(), words, time.time())
     came = actions.put_back(chosen, batch)
     count = sum(one.came == "done" for _, one in came.results)
     said = f"batch {batch.id}: {format_count(count, 'document')} tried again"

@@ -6,8 +6,6 @@ security    who may ask, by which name, and from where; what each answer says to
 pages       what is on each page, for people and for programs; pure
 graph       a pipeline drawn: boxes, arrows, curves; pure
 page_inputs what pages are drawn from
-tokens      what whoever comes in must bring
-snapshot    the one process that looks at a pipeline, however many watch
-looking     what that process does
-actions     what people may ask by a button
+snapshot    the one process that looks at a pipeline, however many watch; what that process does is
+            in `watchdogd.cli.operators.looking`
 """

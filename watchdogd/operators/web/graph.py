@@ -66,16 +66,15 @@ def draw(stages: Sequence[Node]) -> Drawing:
     queues at both ends."""
     nodes = [*_ends(stages), *stages]
     layers = _layers(nodes)
-    columns: dict[int, list[Node]] = {}
-    for node in nodes:
-        columns.setdefault(layers[node], []).append(node)
-    tall = max((_height(column) for column in columns.values()), default=0)
+    # No further right than there are columns, and none of them empty.
+    columns = [[node for node in nodes if layers[node] == at] for at in sorted({*layers.values()})]
+    tall = max(map(_height, columns), default=0.0)
     boxes: list[Box] = []
     x = float(_MARGIN)
-    for layer in sorted(columns):
-        wide = max(_size(node)[0] for node in columns[layer])
-        y = _MARGIN + (tall - _height(columns[layer])) / 2
-        for node in columns[layer]:
+    for column in columns:
+        wide = max(_size(node)[0] for node in column)
+        y = _MARGIN + (tall - _height(column)) / 2
+        for node in column:
             width, height = _size(node)
             boxes.append(Box(node, x + (wide - width) / 2, y, width, height))
             y += height + _GAP[1]
@@ -102,14 +101,10 @@ def _layers(nodes: Sequence[Node]) -> dict[Node, int]:
     }
     for _ in nodes:
         for node in nodes:
-            layers[node] = max(
-                [layers[node], *(layers[other] + 1 for other in before[node])],
-            )
+            layers[node] = max([layers[node], *(layers[other] + 1 for other in before[node])])
         if max(layers.values()) >= len(nodes):
             break
-    # No further right than there are columns, and none of them empty.
-    used = {layer: index for index, layer in enumerate(sorted(set(layers.values())))}
-    return {node: used[layer] for node, layer in layers.items()}
+    return layers
 
 
 def _size(node: Node) -> tuple[int, int]:

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 from watchdogd.operators.batches import Batch
 from watchdogd.operators.history import Moment
-from watchdogd.operators.sentences import Sentence
 from watchdogd.operators.view import View
 
 # Seconds after which what is shown is called old.
 OLD = 15.0
+# Of more documents than so many their number is to be typed.
+_MANY = 100
 
 
 class Question(NamedTuple):
@@ -17,7 +18,7 @@ class Question(NamedTuple):
 
     pipeline: str
     kind: str
-    words: tuple[tuple[str, object], ...] = ()
+    words: Mapping[str, Any] = {}
 
 
 class Answer(NamedTuple):
@@ -36,13 +37,23 @@ class Past(NamedTuple):
     moments: list[Moment]
 
 
+class Listed(NamedTuple):
+    """Documents that would be tried again: a batch of the first of them, and how many they are."""
+
+    batch: Batch
+    total: int
+
+    @property
+    def asks(self) -> bool:
+        """Return whether their number is to be typed."""
+        return self.total > _MANY
+
+
 class Seen(NamedTuple):
     """One look at a pipeline."""
 
+    # Without what watchdogs say of drivers and stages, which is in it already.
     view: View
-    words: tuple[Sentence, ...]
-    # A line for each watchdog.
-    standings: tuple[str, ...]
     # How the rate of each stage went.
     trends: Mapping[str, Sequence[float | None]]
     # Seconds that it took.
@@ -98,8 +109,5 @@ class Facts(NamedTuple):
     nonce: str
     # When wrong tokens came from whoever asks, in the same seconds as now.
     wrong_at: tuple[float, ...] = ()
-    # Documents that were listed to be tried again, and wait for a yes; by the pipeline and the id
-    # of the batch.
-    pending: Mapping[tuple[str, str], Batch] = {}
     # What the question brought that an earlier answer to this request asked.
     answer: Answer | None = None

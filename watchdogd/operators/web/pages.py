@@ -10,31 +10,31 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import jinja2
-import msgspec
 
-from queuedriver.errors import NotFound
+from queuedriver.errors import BadArgument, NotFound
+from queuedriver.format import units
 from queuedriver.format.event import describe as describe_step
-from queuedriver.format.units import (
-    format_count,
-    format_duration,
-    format_instant,
-    format_rate,
-    format_size,
-    visible,
-)
-from watchdogd.operators import batches, causes
+from queuedriver.format.units import format_duration, format_instant, format_rate, visible
+from watchdogd.operators import actions, batches, causes, sentences
+from watchdogd.operators.actions import Asked
 from watchdogd.operators.batches import Batch, Outcome
 from watchdogd.operators.causes import Survey
 from watchdogd.operators.history import Moment, trend
-from watchdogd.operators.log_files import WINDOW, Piece
-from watchdogd.operators.meanings import MEANINGS
+from watchdogd.operators.log_files import Piece, printed
 from watchdogd.operators.route import Route as Way
-from watchdogd.operators.sentences import AMISS, again_in, as_json, loudness, wanted_words
-from watchdogd.operators.textfile import NOT_INSTALLED
+from watchdogd.operators.sentences import AMISS, MEANINGS, as_json, loudness
 from watchdogd.operators.view import SeenDriver, SeenStage, View
-from watchdogd.operators.web.actions import action_of, very_many
 from watchdogd.operators.web.graph import Curve, Node, curve, draw
-from watchdogd.operators.web.page_inputs import OLD, Facts, Past, Question, Seen, Site, Snapshot
+from watchdogd.operators.web.page_inputs import (
+    OLD,
+    Facts,
+    Listed,
+    Past,
+    Question,
+    Seen,
+    Site,
+    Snapshot,
+)
 from watchdogd.operators.web.security import Session
 
 # Of a report or a log so much is shown, in characters.
@@ -43,13 +43,18 @@ _MOST_SHOWN = 64 << 10
 _REPORT_OLD = 30.0
 # So many rows are shown of what may be thousands.
 _MOST_ROWS = 500
-# Of more documents than so many their number is to be typed.
-_MANY = 100
 _DAY = 86_400.0
 # What may be chosen instead of all there is; an address may say another.
 _TIMES = ("10min", "1h", "1d", "7d")
 # A line that stands at the top would look like a border.
 _HEADROOM = 1.2
+
+
+# What an action may be asked of: words that it would not heed would have it do more than they say.
+_TAKES = {
+    **{"pause": "stage", "resume": "stage"},
+    **{"scale": "stage host number", "restart": "stage driver host"},
+}
 
 
 class Visit(NamedTuple):
@@ -94,11 +99,52 @@ class Visit(NamedTuple):
         """Return the view that numbers are taken from."""
         return self.snapshot.full or self.seen.view
 
-    def question(self, kind: str, *asked: str, **words: object) -> Question:
-        """Return what to ask of the process that looks at this pipeline: with words of the address,
-        and others."""
-        words |= {key: self.words.get(key, "") for key in asked}
-        return Question(self.name, kind, tuple(words.items()))
+    @property
+    def stage(self) -> SeenStage:
+        """Return the stage that is meant, looked up among those that there are."""
+        name = self.words.get("name", "")
+        for one in self.view.stages:
+            if one.name == name:
+                return one
+        raise NotFound(f"no stage {name!r} in this pipeline")
+
+    @property
+    def driver(self) -> SeenDriver:
+        """Return the driver that is meant, looked up among those that there are."""
+        name, host = self.words.get("name", ""), self.words.get("host", "")
+        for one in self.view.drivers:
+            if one.name == name and host in ("", one.host):
+                return one
+        raise NotFound(f"no driver {name!r} on {host or 'any host'}")
+
+    @property
+    def asked(self) -> Asked:
+        """Return what is to be done, with what the words name looked up among what there is;
+        NotFound for what is not, BadArgument for what has nothing to do with it."""
+        words = {key: said for key, said in self.words.items() if said not in ("", None)}
+        words.pop("p", None)
+        do = words.get("do", "")
+        if do not in _TAKES:
+            raise NotFound("there is no such action")
+        if wrong := words.keys() - {"do", *_TAKES[do].split()}:
+            raise BadArgument(f"{do} takes no {', '.join(sorted(wrong))}")
+        if do == "scale" and "stage" not in words:
+            raise NotFound("which stage is to be scaled?")
+        known = {
+            "stage": [one.name for one in self.view.stages],
+            "driver": [one.name for one in self.view.drivers],
+            "host": [one.report.host for one in self.view.chosen.hosts.seen],
+        }
+        for kind, names in known.items():
+            if kind in words and words[kind] not in names:
+                raise NotFound(f"no {kind} {words[kind]!r} in this pipeline")
+        return Asked(**words)
+
+    def question(self, kind: str, **words: object) -> Question:
+        """Return what to ask of the process that looks at this pipeline: with the words of the
+        address, and others."""
+        said = {key: value for key, value in self.words.items() if key != "p"}
+        return Question(self.name, kind, {**said, **words})
 
 
 class NotYet(Exception):
@@ -123,8 +169,6 @@ class Page(NamedTuple):
     kind: str = ""
     # Where to go instead.
     to: str = ""
-    # Documents that wait for a yes, with their pipeline.
-    pending: tuple[str, Batch] | None = None
 
 
 # Each page
@@ -134,230 +178,148 @@ def overview(visit: Visit, _: object) -> Page:
     """Show a pipeline, or all where there are several and none is named."""
     if len(visit.facts.pipelines) > 1 and "p" not in visit.words:
         return _pipelines(visit)
-    view = visit.view
-    stages = {one.name: one for one in view.stages}
-    drawing = draw([Node(one.name, one.inputs, one.outputs) for one in view.stages])
-    amiss = [one for one in view.drivers if one.kept and one.state in AMISS]
-    more = {"drawing": drawing, "stages": stages, "amiss": amiss, "watched": _is_watched(visit)}
-    more["trends"] = visit.seen.trends
-    more["paused"] = visit.seen.view.controls.paused
-    results = {one.queue: one for one in view.results}
-    return _page(visit, "overview.html", {**more, "results": results}, as_json(visit.seen.view))
+    view, latest = visit.view, visit.seen.view
+    return _page(
+        visit,
+        "overview.html",
+        as_json(latest),
+        drawing=draw([Node(one.name, one.inputs, one.outputs) for one in view.stages]),
+        stages={one.name: one for one in view.stages},
+        amiss=[one for one in view.drivers if one.kept and one.state in AMISS],
+        trends=visit.seen.trends,
+        latest=latest,
+        results={one.queue: one for one in view.results},
+        sentences=list(sentences.sentences_of(latest)),
+        standings=[sentences.standing_line(host, latest.at) for host in latest.chosen.hosts.seen],
+    )
 
 
 def _pipelines(visit: Visit) -> Page:
-    snapshots = visit.facts.pipelines
-    views = {name: one.seen.view if one.seen else None for name, one in snapshots.items()}
-    words = {name: _health(one, visit.now) for name, one in snapshots.items()}
-    document = {
-        "pipelines": {name: as_json(view) if view else None for name, view in views.items()},
-        "health": words,
-    }
-    return _page(visit, "pipelines.html", {"views": views, "words": words}, document, about=False)
-
-
-def stage_question(visit: Visit) -> Question:
-    """Ask for the past of a stage."""
-    return visit.question("history", stage=_stage(visit).name)
-
-
-def _stage(visit: Visit) -> SeenStage:
-    """Return the stage that is meant, looked up among those that there are."""
-    name = visit.words.get("name", "")
-    for one in visit.view.stages:
-        if one.name == name:
-            return one
-    raise NotFound(f"no stage {name!r} in this pipeline")
+    snapshots = visit.facts.pipelines.items()
+    views = {name: one.seen.view if one.seen else None for name, one in snapshots}
+    words = {name: _health(one, visit.now) for name, one in snapshots}
+    told = {name: as_json(view) if view else None for name, view in views.items()}
+    document = {"pipelines": told, "health": words}
+    return _page(visit, "pipelines.html", document, about=False, views=views, words=words)
 
 
 def stage(visit: Visit, past: Past | None) -> Page:
     """Show one stage, its drivers, what it did, where that can be read."""
-    found = _stage(visit)
+    found = visit.stage
     drivers = [one for one in visit.view.drivers if one.stage == found.name]
     document = {"stage": found, "drivers": drivers, "history": past.moments if past else None}
-    more = {"stage": found, "drivers": drivers[:_MOST_ROWS], "left_out": drivers[_MOST_ROWS:]}
-    more |= {"plots": list(plots(past)) if past else None, "watched": _is_watched(visit)}
-    hosts = [one.report.host for one in visit.seen.view.chosen.hosts.seen]
-    return _page(visit, "stage.html", {**more, "hosts": hosts}, document)
+    return _page(
+        visit,
+        "stage.html",
+        document,
+        stage=found,
+        drivers=drivers,
+        plots=list(plots(past)) if past else None,
+        hosts=[one.report.host for one in visit.seen.view.chosen.hosts.seen],
+    )
 
 
-def driver(visit: Visit, _: object, stacks: str | None = None) -> Page:
-    """Show one driver, and its log as it grows."""
-    found = _driver(visit)
-    more = {"driver": found, "stacks": stacks, "again": again_in(found, visit.view.at)}
-    return _page(visit, "driver.html", more, {"driver": found})
-
-
-def stacks_question(visit: Visit) -> Question:
-    """Ask a driver for its stacks."""
-    found = _driver(visit)
-    return visit.question("stacks", name=found.name, host=found.host)
-
-
-def stacks(visit: Visit, found: str) -> Page:
-    """Show one driver with its stacks."""
-    return driver(visit, None, found)
-
-
-def _driver(visit: Visit) -> SeenDriver:
-    """Return the driver that is meant, looked up among those that there are."""
-    name, host = visit.words.get("name", ""), visit.words.get("host", "")
-    for one in visit.view.drivers:
-        if one.name == name and host in ("", one.host):
-            return one
-    raise NotFound(f"no driver {name!r} on {host or 'any host'}")
-
-
-def log_question(visit: Visit) -> Question:
-    """Ask for a piece of a driver's log."""
-    found = _driver(visit)
-    start, file = visit.words.get("from"), visit.words.get("file", 0)
-    return visit.question("piece", host=found.host, driver=found.name, start=start, inode=file)
+def driver(visit: Visit, stacks: str | None) -> Page:
+    """Show one driver, and its log as it grows; or its stacks, if it was asked for them."""
+    found = visit.driver
+    more = {"again": sentences.again_in(found, visit.view.at), "asked": visit.words.get("text", "")}
+    return _page(visit, "driver.html", {"driver": found}, driver=found, stacks=stacks, **more)
 
 
 def log(visit: Visit, piece: Piece) -> Page:
-    """Show a piece of a log, and where the next one begins."""
-    found = _driver(visit)
-    text = printed(piece.data)
-    document = {**piece._asdict(), "data": text, "driver": found.name, "host": found.host}
-    before = max(0, piece.start - WINDOW)
-    more = {"driver": found, "piece": piece, "text": text, "before": before}
-    return _page(visit, "log.html", more, document)
-
-
-def document_question(visit: Visit) -> Question:
-    """Ask for the way of a document."""
-    return visit.question("trace", text=visit.words.get("d", ""))
+    """Show a piece of a log, or its lines that have a text, and where the next one begins."""
+    found, asked = visit.driver, visit.words.get("text", "")
+    piece = piece.with_text(asked)
+    text, known = printed(piece.data), {"driver": found.name, "host": found.host}
+    document = {**piece._asdict(), "data": text, **known, "ended": not found.pid}
+    return _page(visit, "log.html", document, driver=found, piece=piece, text=text, asked=asked)
 
 
 def document(visit: Visit, found: Way) -> Page:
     """Show the way of a document through all stages, with what was said against it."""
-    return _page(visit, "doc.html", {"found": found}, found.as_json(visit.name))
+    return _page(visit, "doc.html", found.as_json(visit.name), found=found)
 
 
 def discarded(visit: Visit, found: Survey) -> Page:
     """Show what was discarded, in groups of what failed of one thing; or one group."""
-    key = visit.words.get("group", "")
-    cases = found.of_group(key) if key else found.cases
-    group = next((one for one in found.groups if one.key == key), None)
     words = ("stage", "cause", "text", "since", "group")
-    asked = {one: visit.words.get(one, "") for one in words}
-    more: dict[str, Any] = {
-        "survey": found,
-        "groups": found.groups[:_MOST_ROWS],
-        "group": group,
-        "cases": cases[:_MOST_ROWS],
-        "asked": asked,
-        "times": _TIMES,
-        "trends": causes.trends(found),
-    }
-    known = sorted({one.cause for one in found.groups})[:_MOST_ROWS]
-    more |= {"stages": visit.view.stages, "causes": known}
-    document = {"pipeline": visit.name, **found.as_json(), "documents": cases}
-    return _page(visit, "discarded.html", {**more, "count": len(cases)}, document)
+    return _page(
+        visit,
+        "discarded.html",
+        {"pipeline": visit.name, **found.as_json(), "documents": found.cases},
+        survey=found,
+        group=found.groups[0] if found.groups and visit.words.get("group") else None,
+        groups=found.groups[:_MOST_ROWS],
+        cases=found.cases[:_MOST_ROWS],
+        count=len(found.cases),
+        asked={one: visit.words.get(one, "") for one in words},
+        times=_TIMES,
+        trends=causes.trends(found),
+        stages=visit.view.stages,
+        causes=sorted({one.cause for one in found.groups})[:_MOST_ROWS],
+    )
 
 
 def latest_batches(visit: Visit, found: list[Batch]) -> Page:
     """Show what was put back, the newest first."""
-    return _page(visit, "batches.html", {"batches": found}, batches.as_json(visit.name, found))
+    return _page(visit, "batches.html", batches.as_json(visit.name, found), batches=found)
 
 
 def batch(visit: Visit, found: tuple[Batch, Outcome]) -> Page:
     """Show what became of documents that were put back together."""
     one, outcome = found
-    document = outcome.as_json(one)
-    more = {"batch": one, "outcome": outcome, "fates": outcome.fates[:_MOST_ROWS]}
-    return _page(visit, "batch.html", more, document)
+    fates = outcome.fates[:_MOST_ROWS]
+    return _page(visit, "batch.html", outcome.as_json(one), batch=one, outcome=outcome, fates=fates)
 
 
 # What is asked for
 
 
 def ask(visit: Visit, _: object) -> Page:
-    """Say what would be done, and ask back."""
-    action = action_of(visit.view, visit.words)
-    words = {key: said for key, said in visit.words.items() if said not in ("", None)}
-    if "number" in visit.words and visit.words["number"] is None:
-        words["number"] = "auto"
-    many = very_many(visit.view, visit.words)
-    context = {"what": action.words(visit.words), "words": words, "many": many}
-    return _page(visit, "ask.html", context, {})
-
-
-def do_question(visit: Visit) -> Question:
-    """Ask that it be done."""
-    action_of(visit.view, visit.words)
-    said = {key: value for key, value in visit.words.items() if key not in ("do", "p")}
-    return visit.question("act", do=visit.words["do"], words=said, who=visit.peer)
+    """Say what would be done, and ask back; very many drivers are asked back as such."""
+    asked, chosen = visit.asked, visit.view.chosen
+    host, many = asked.host or None, ""
+    if asked.do == "scale" and chosen.hosts.meant(host).alive:
+        many = actions.many_drivers(chosen, {asked.stage: asked.number}, host)
+    words = {key: said for key, said in asked._asdict().items() if said is not None}
+    return _page(visit, "ask.html", {}, what=asked.words, words=words, many=many)
 
 
 def done(visit: Visit, _: object) -> Page:
     """Lead back to what it was about."""
     words = visit.words
-    if words.get("driver"):
-        to = ("/driver", {"name": words["driver"], "host": words.get("host")})
-    elif words.get("stage"):
-        to = ("/stage", {"name": words["stage"]})
-    else:
-        to = ("/", {})
-    return Page("", {}, {}, to=_address(visit, to[0], **to[1]))
+    path = next((one for one in ("driver", "stage") if words.get(one)), "")
+    host = words.get("host") if path == "driver" else None
+    return Page("", {}, {}, to=_address(visit, f"/{path}", name=words.get(path), host=host))
 
 
-def ask_retry(visit: Visit, found: Batch) -> Page:
+def ask_retry(visit: Visit, found: Listed) -> Page:
     """Show which documents would be tried again, and ask back; of many their number, too."""
-    page = _page(visit, "retry.html", {"batch": found, "asks": _asks(found), "wrong": False}, {})
-    return page._replace(pending=(visit.name, found))
+    return _page(visit, "retry.html", {}, listed=found, wrong=False)
 
 
-def _asks(batch: Batch) -> bool:
-    return len(batch.documents) > _MANY
-
-
-def put_back_question(visit: Visit) -> Question | None:
-    """Ask that the documents that were shown be put back; nothing where their number is wrong."""
-    found = _pending(visit)
-    if _asks(found) and visit.words.get("count") != len(found.documents):
-        return None
-    # Whoever says yes did it, not who listed them.
-    return visit.question("put_back", batch=msgspec.structs.replace(found, who=visit.peer))
-
-
-def _pending(visit: Visit) -> Batch:
-    found = visit.facts.pending.get((visit.name, visit.words.get("id", "")))
-    if found is None:
-        raise NotFound("these documents were listed too long ago; list them anew")
-    return found
-
-
-def put_back(visit: Visit, id: str | None) -> Page:
+def put_back(visit: Visit, found: Listed | None) -> Page:
     """Lead to what becomes of them; or ask for their number once more."""
-    if id is None:
-        found = _pending(visit)
-        return _page(visit, "retry.html", {"batch": found, "asks": True, "wrong": True}, {}, 400)
-    return Page("", {}, {}, to=_address(visit, "/batch", id=id))
+    if found is not None:
+        return _page(visit, "retry.html", {}, 400, listed=found, wrong=True)
+    return Page("", {}, {}, to=_address(visit, "/batch", id=visit.words.get("id")))
 
 
 def events(visit: Visit, found: Any) -> Page:
     """Show what happened last, the newest first."""
-    more = {"since": visit.words.get("since", ""), "times": _TIMES}
-    return _page(visit, "events.html", {"events": found, **more}, {"events": found})
+    since = visit.words.get("since", "")
+    return _page(visit, "events.html", {"events": found}, events=found, since=since, times=_TIMES)
 
 
 def states(visit: Visit, _: object) -> Page:
     """Say what the word for each state means."""
-    return _page(visit, "states.html", {"meanings": MEANINGS}, {"meanings": MEANINGS}, about=False)
+    return _page(visit, "states.html", {"meanings": MEANINGS}, about=False)
 
 
-def metrics(visit: Visit, oldest: Mapping[str, float]) -> Page:
+def metrics(visit: Visit, told: tuple[bytes, str]) -> Page:
     """Tell a scraper of a pipeline, on all hosts, as OpenMetrics where it asks for that."""
-    try:
-        # The library is an extra of its own, and takes a tenth of a second to load.
-        from watchdogd.operators.metrics import exposition
-    except ImportError:
-        raise NotFound(NOT_INSTALLED) from None
-    told, kind = exposition(visit.seen.view, oldest, visit.accept)
-    text = told.decode()
-    return Page("", {}, {"text": text}, text=text, kind=kind)
+    text = told[0].decode()
+    return Page("", {}, {"text": text}, text=text, kind=told[1])
 
 
 def health(visit: Visit, _: object) -> Page:
@@ -385,8 +347,8 @@ def _health(snapshot: Snapshot, now: float) -> str:
 
 def message(visit: Visit, status: int, words: str) -> Page:
     """Say why there is no such page."""
-    context = {"status": status, "words": words, "title": _TITLES.get(status, "No answer")}
-    return _page(visit, "message.html", context, {"error": words}, status, about=False)
+    title, said = _TITLES.get(status, "No answer"), {"error": words}
+    return _page(visit, "message.html", said, status, about=False, words=words, title=title)
 
 
 _TITLES = {400: "Not understood", 403: "Not allowed", 404: "Not found", 503: "Not now"}
@@ -403,28 +365,27 @@ def login(site: Site, *, wrong: bool = False) -> Page:
 def _page(
     visit: Visit,
     template: str,
-    context: Mapping[str, Any],
     document: Mapping[str, object],
     status: int = 200,
     *,
     about: bool = True,
+    **context: object,
 ) -> Page:
     """Put a page together: around what is its own, what is known of the pipeline it is about."""
-    facts = visit.facts
-    several = len(facts.pipelines) > 1
-    around: dict[str, Any] = {
+    facts, seen = visit.facts, visit.snapshot.seen if about else None
+    around = {
         "address": partial(_address, visit, about=about),
         "path": visit.path,
         "site": facts.site,
         "form": visit.session.form,
         "acts": facts.site.acts and visit.session.role == "act",
-        "several": several,
-        "pipelines": list(facts.pipelines),
-        "view": None,
+        "several": len(facts.pipelines) > 1,
         "live": visit.live,
+        "view": visit.view if seen else None,
+        "served": visit.name if about else None,
+        "bars": list(_bars(visit)) if about else [],
+        "watched": bool(seen and seen.view.chosen.hosts.alive),
     }
-    if about:
-        around |= _about(visit)
     return Page(template, {**around, **context}, document, status)
 
 
@@ -437,25 +398,13 @@ def _address(visit: Visit, path: str, *, about: bool = True, **words: object) ->
     return f"{visit.facts.site.prefix}{path}{'?' if query else ''}{query}"
 
 
-def _about(visit: Visit) -> dict[str, Any]:
-    """Return what every page says of its pipeline."""
+def _bars(visit: Visit) -> Iterator[str]:
+    """Yield what must be known before any number is believed."""
     snapshot = visit.snapshot
     if snapshot.seen is None:
-        return {"view": None, "bars": [snapshot.error] if snapshot.error else []}
-    latest = snapshot.seen.view
-    return {
-        "view": visit.view,
-        "served": visit.name,
-        "bars": list(_bars(visit, snapshot, latest)),
-        "sentences": snapshot.seen.words,
-        "standings": snapshot.seen.standings,
-        "state": latest.chosen.hosts.state,
-    }
-
-
-def _bars(visit: Visit, snapshot: Snapshot, latest: View) -> Any:
-    """Yield what must be known before any number is believed."""
-    at = visit.view.at
+        yield from filter(None, [snapshot.error])
+        return
+    latest, at = snapshot.seen.view, visit.view.at
     if (age := max(visit.now - at, snapshot.age)) > OLD:
         hung = "since then the file system has not answered"
         words = hung if latest.chosen.hung else "a newer look has not been answered yet"
@@ -471,10 +420,6 @@ def _bars(visit: Visit, snapshot: Snapshot, latest: View) -> Any:
         age = latest.at - host.report.at
         if age > _REPORT_OLD:
             yield f"The report of {host.report.host} is {format_duration(age)} old."
-
-
-def _is_watched(visit: Visit) -> bool:
-    return bool(visit.seen.view.chosen.hosts.alive)
 
 
 class Plot(NamedTuple):
@@ -512,20 +457,6 @@ _PLOTS: tuple[tuple[str, Callable[[Moment], float | None], Callable[[float], str
 
 
 # How it is shown
-
-
-def printed(data: bytes) -> str:
-    """Return what a program printed, as text to be read: colours are left out, of a line that was
-    written over only what stood there last is left."""
-    import re
-
-    text = re.sub(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))", "", _decoded(data))
-    lines = text.replace("\r\n", "\n").split("\n")
-    return "\n".join(visible(line.rstrip("\r").rpartition("\r")[2], "\t") for line in lines)
-
-
-def _decoded(data: bytes) -> str:
-    return data.decode(errors="backslashreplace")
 
 
 def _visible(value: object) -> object:
@@ -573,10 +504,10 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "count": format_count,
+        "count": units.format_count,
         "duration": format_duration,
         "instant": format_instant,
-        "size": format_size,
+        "size": units.format_size,
         "rate": format_rate,
         "cut": _cut,
         "step": describe_step,
@@ -585,9 +516,10 @@ def _environment() -> jinja2.Environment:
     }
     environment.globals |= {
         "word": _word,
-        "wanted": wanted_words,
+        "wanted": sentences.wanted_words,
         "trend": trend,
         "meanings": MEANINGS,
+        "most_rows": _MOST_ROWS,
     }
     return environment
 

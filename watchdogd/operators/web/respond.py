@@ -15,7 +15,6 @@ from urllib.parse import parse_qsl
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.records import json_text
 from queuedriver.format.units import parse_duration
-from watchdogd.operators.batches import Batch
 from watchdogd.operators.web import pages, security
 from watchdogd.operators.web.page_inputs import Answer, Facts, Question, Site
 from watchdogd.operators.web.pages import NotYet, Page, Visit
@@ -30,7 +29,7 @@ _MOST_DIGITS = 15
 
 _HTML = "text/html; charset=utf-8"
 _TEXT = "text/plain; charset=utf-8"
-_JSON = "application/json"
+_STATUSES = {BadArgument: 400, NotFound: 404, NotYet: 503}
 
 
 class Request(NamedTuple):
@@ -57,20 +56,18 @@ class Response(NamedTuple):
     question: Question | None = None
     # A token came that is none of ours.
     wrong_token: bool = False
-    # Documents that wait for a yes, with their pipeline.
-    pending: tuple[str, Batch] | None = None
 
 
 class Route(NamedTuple):
-    """An address: what it shows, what its words may be, and what it must ask before."""
+    """An address: what it shows, the words that it takes beside `p`, what it must ask before."""
 
     page: Callable[[Visit, Any], Page]
-    words: Mapping[str, Callable[[str], object]] = {}
-    asks: Callable[[Visit], Question | None] | None = None
-    # It is shown without that, too, where there is no answer.
-    optional: bool = False
+    words: str = ""
+    asks: Callable[[Visit], Question] | None = None
     # A form that changes something is sent by POST, and only where there are buttons.
     method: str = "GET"
+    # It is shown without that, too, where there is no answer.
+    optional: bool = False
 
 
 # Words of a query
@@ -84,11 +81,10 @@ def _text(said: str) -> str:
 
 def _time(said: str) -> str:
     """Return how long ago something began, as `2h`; empty: at any time."""
-    if said:
-        try:
-            parse_duration(said)
-        except ValueError as error:
-            raise BadArgument(str(error)) from None
+    try:
+        parse_duration(said or "0s")
+    except ValueError as error:
+        raise BadArgument(str(error)) from None
     return said
 
 
@@ -102,57 +98,40 @@ def _drivers(said: str) -> int | None:
     return None if said in ("", "auto") else _number(said)
 
 
-_OF = {"p": _text}
-_ACT = {
-    **_OF,
-    **dict.fromkeys(("do", "stage", "driver", "host"), _text),
-    "number": _drivers,
+# How each is read; all others are text.
+_READ: Mapping[str, Callable[[str], object]] = {
+    **{"since": _time, "number": _drivers},
+    **dict.fromkeys(("from", "file", "count"), _number),
 }
-_ASKED = {**_OF, **dict.fromkeys(("stage", "cause", "text", "group"), _text), "since": _time}
-_TRIED = {**_ASKED, "docid": _text}
+_DRIVER, _ACTION = "name host", "do stage driver host number"
+_CHOICE = "stage cause text group since"
+
+
+def _ask(kind: str, **of: str) -> Callable[[Visit], Question]:
+    """Return what asks with the words of the address, and with such facts of the visit."""
+    return lambda visit: visit.question(
+        kind, **{word: getattr(visit, name) for word, name in of.items()}
+    )
+
+
 ROUTES: Mapping[str, Route] = {
-    "/": Route(pages.overview, _OF),
-    "/stage": Route(pages.stage, {**_OF, "name": _text}, pages.stage_question, optional=True),
-    "/driver": Route(pages.driver, {**_OF, "name": _text, "host": _text}),
-    "/log": Route(
-        pages.log,
-        {**_OF, "name": _text, "host": _text, "from": _number, "file": _number},
-        pages.log_question,
-    ),
-    "/doc": Route(pages.document, {**_OF, "d": _text}, pages.document_question),
-    "/discarded": Route(
-        pages.discarded,
-        _ASKED,
-        lambda visit: visit.question("survey", "stage", "cause", "text", "since"),
-    ),
-    "/batches": Route(pages.latest_batches, _OF, lambda visit: visit.question("batches")),
-    "/batch": Route(pages.batch, {**_OF, "id": _text}, lambda visit: visit.question("batch", "id")),
-    "/ask": Route(pages.ask, _ACT, method="POST"),
-    "/do": Route(pages.done, _ACT, pages.do_question, method="POST"),
-    "/retry": Route(
-        pages.ask_retry,
-        _TRIED,
-        lambda visit: visit.question("prepare", *_TRIED.keys() - _OF.keys(), who=visit.peer),
-        method="POST",
-    ),
-    "/put-back": Route(
-        pages.put_back,
-        {**_OF, "id": _text, "count": _number},
-        pages.put_back_question,
-        method="POST",
-    ),
-    "/stacks": Route(
-        pages.stacks,
-        {**_OF, "name": _text, "host": _text},
-        pages.stacks_question,
-        method="POST",
-    ),
-    "/events": Route(
-        pages.events, {**_OF, "since": _time}, lambda visit: visit.question("events", "since")
-    ),
-    "/states": Route(pages.states, _OF),
-    "/metrics": Route(pages.metrics, _OF, lambda visit: visit.question("oldest")),
-    "/health": Route(pages.health, _OF),
+    "/": Route(pages.overview),
+    "/stage": Route(pages.stage, "name", _ask("history", stage="stage"), optional=True),
+    "/driver": Route(pages.driver, f"{_DRIVER} text"),
+    "/log": Route(pages.log, f"{_DRIVER} from file text", _ask("piece", driver="driver")),
+    "/doc": Route(pages.document, "d", _ask("trace")),
+    "/discarded": Route(pages.discarded, _CHOICE, _ask("survey")),
+    "/batches": Route(pages.latest_batches, "", _ask("batches")),
+    "/batch": Route(pages.batch, "id", _ask("batch")),
+    "/events": Route(pages.events, "since", _ask("events")),
+    "/states": Route(pages.states),
+    "/metrics": Route(pages.metrics, "", _ask("metrics", accept="accept")),
+    "/health": Route(pages.health),
+    "/ask": Route(pages.ask, _ACTION, None, "POST"),
+    "/do": Route(pages.done, _ACTION, _ask("act", asked="asked", who="peer"), "POST"),
+    "/retry": Route(pages.ask_retry, f"{_CHOICE} docid", _ask("prepare", who="peer"), "POST"),
+    "/put-back": Route(pages.put_back, "id count", _ask("put_back", who="peer"), "POST"),
+    "/stacks": Route(pages.driver, _DRIVER, _ask("stacks", driver="driver"), "POST"),
 }
 # Where each is for programs, and what it is then.
 _FOR_PROGRAMS = {
@@ -171,34 +150,37 @@ _LOGIN = "/login"
 
 def respond(request: Request, facts: Facts, now: float) -> Response:
     """Return the answer to a request at an instant, in seconds since the epoch."""
-    site = facts.site
-    if not security.is_called(request.headers.get("host", ""), site):
-        return _plain(421, "this page has another name; serve --host NAME lets it be called so")
-    if not request.path.startswith(f"{site.prefix}/"):
-        return _plain(404, "nothing is here: the address that serve printed has more to it")
-    path = request.path.removeprefix(site.prefix)
-    allowed = _methods(path)
-    if not allowed:
-        return _plain(404, "there is no such page")
-    if request.method not in allowed:
-        return _plain(405, "this cannot be done here", ("Allow", ", ".join(allowed)))
+    path, refused = _path_of(request, facts.site)
+    if refused is not None:
+        return refused
     if path in _FILES:
-        return _file(path, request)
+        return _answer(200, _read(path[1:]), _FILES[path], request)
     if path == _LOGIN:
         return _enter(request, facts, now)
     return _for_members(path, request, facts, now)
 
 
+def _path_of(request: Request, site: Site) -> tuple[str, Response | None]:
+    """Return the address that is meant; and why nothing is done there, where it is none of ours."""
+    path = request.path.removeprefix(site.prefix)
+    allowed = _methods(path)
+    if not security.is_called(request.headers.get("host", ""), site):
+        words = "this page has another name; serve --host NAME lets it be called so"
+        return path, _plain(421, words)
+    if not request.path.startswith(f"{site.prefix}/"):
+        return path, _plain(404, "nothing is here: the address that serve printed has more to it")
+    if not allowed:
+        return path, _plain(404, "there is no such page")
+    if request.method not in allowed:
+        return path, _plain(405, "this cannot be done here", ("Allow", ", ".join(allowed)))
+    return path, None
+
+
 def looks_of(request: Request, site: Site, served: Iterable[str]) -> list[str]:
     """Return the pipelines that the answer shows: nothing else is looked at, or waited for."""
-    path = request.path.removeprefix(site.prefix)
-    if not (
-        security.is_called(request.headers.get("host", ""), site)
-        and request.path.startswith(f"{site.prefix}/")
-        and _FOR_PROGRAMS.get(path, path) in ROUTES
-        and request.method in _methods(path)
-        and security.session_of(request.headers, site.keys).role
-    ):
+    path, refused = _path_of(request, site)
+    is_page = _FOR_PROGRAMS.get(path, path) in ROUTES
+    if refused or not (is_page and security.session_of(request.headers, site.keys).role):
         return []
     with suppress(BadArgument):
         if named := dict(_pairs(request.query)).get("p"):
@@ -208,14 +190,10 @@ def looks_of(request: Request, site: Site, served: Iterable[str]) -> list[str]:
 
 def _methods(path: str) -> tuple[str, ...]:
     """Return what may be done at an address; nothing where there is none."""
-    if path == _LOGIN:
-        return ("POST",)
-    if path in _FILES:
-        return ("GET", "HEAD")
     route = ROUTES.get(_FOR_PROGRAMS.get(path, path))
-    if route is None:
-        return ()
-    return ("GET", "HEAD") if route.method == "GET" else (route.method,)
+    if path == _LOGIN or (route is not None and route.method == "POST"):
+        return ("POST",)
+    return ("GET", "HEAD") if path in _FILES or route is not None else ()
 
 
 def _for_members(path: str, request: Request, facts: Facts, now: float) -> Response:
@@ -232,38 +210,32 @@ def _for_members(path: str, request: Request, facts: Facts, now: float) -> Respo
         form = _form(request.body)
         if refused := _refused(form.pop("form", ""), session, request, facts):
             return refused
+    live, accept = route.method == "GET", request.headers.get("accept", "")
+    visit = Visit(facts, session, {}, now, name, request.peer, accept, live)
     try:
         words = _words([*_pairs(request.query), *form.items()], route)
-        accept = request.headers.get("accept", "")
-        live = route.method == "GET"
-        visit = Visit(facts, session, words, now, name, request.peer, accept, live)
-        question = route.asks(visit) if route.asks and facts.answer is None else None
-        if question is not None:
-            return Response(question=question)
+        visit = visit._replace(words=words)
+        if route.asks is not None and facts.answer is None:
+            return Response(question=route.asks(visit))
         answer = facts.answer or Answer()
         if answer.error and not route.optional:
             page = pages.message(visit, answer.status, answer.error)
         else:
             page = route.page(visit, answer.value)
-    except BadArgument as error:
-        page = pages.message(Visit(facts, session, {}, now, name), 400, str(error))
-    except NotFound as error:
-        page = pages.message(Visit(facts, session, {}, now, name), 404, str(error))
-    except NotYet as error:
-        live = route.method == "GET"
-        page = pages.message(Visit(facts, session, {}, now, name, live=live), 503, str(error))
-    return _shown(page, request, as_json=path in _FOR_PROGRAMS)._replace(pending=page.pending)
+    except (BadArgument, NotFound, NotYet) as error:
+        status = next(_STATUSES[kind] for kind in _STATUSES if isinstance(error, kind))
+        page = pages.message(visit._replace(words={}), status, str(error))
+    return _shown(page, request, as_json=path in _FOR_PROGRAMS)
 
 
 def _refused(form: str, session: Session, request: Request, facts: Facts) -> Response | None:
     """Return why a form changes nothing; None where it may."""
     if not (facts.site.acts and session.role == "act"):
         return _plain(403, "nothing can be changed here: see serve --allow-actions")
-    if not (
-        security.is_from_here(request.headers, request.scheme) and security.brings(form, session)
-    ):
-        return _plain(403, "the form was not sent by this page; open it anew")
-    return None
+    from_here = security.is_from_here(request.headers, request.scheme)
+    if from_here and security.brings(form, session):
+        return None
+    return _plain(403, "the form was not sent by this page; open it anew")
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:
@@ -280,9 +252,9 @@ def _words(pairs: Iterable[tuple[str, str]], route: Route) -> dict[str, object]:
     """Return the value of each word, read as its row says; BadArgument for any other."""
     found: dict[str, object] = {}
     for key, said in pairs:
-        if key not in route.words or key in found:
+        if key not in ("p", *route.words.split()) or key in found:
             raise BadArgument(f"{key[:_MOST_DIGITS]!r} is not asked here, or twice")
-        found[key] = route.words[key](said)
+        found[key] = _READ.get(key, _text)(said)
     return found
 
 
@@ -339,12 +311,12 @@ def _shown(page: Page, request: Request, *, as_json: bool) -> Response:
     if page.to:
         return _plain(303, "done", ("Location", page.to))
     if as_json:
-        return _answer(page.status, json_text(page.document).encode(), _JSON, request)
-    if page.text is not None:
-        text = page.text.encode(errors="replace")
-        return _answer(page.status, text, page.kind or _TEXT, request)
-    html = pages.rendered(page).encode(errors="replace")
-    return _answer(page.status, html, _HTML, request)
+        body, kind = json_text(page.document), "application/json"
+    elif page.text is not None:
+        body, kind = page.text, page.kind or _TEXT
+    else:
+        body, kind = pages.rendered(page), _HTML
+    return _answer(page.status, body.encode(errors="replace"), kind, request)
 
 
 def _answer(status: int, body: bytes, kind: str, request: Request) -> Response:
@@ -358,10 +330,6 @@ def _answer(status: int, body: bytes, kind: str, request: Request) -> Response:
 def _plain(status: int, words: str, *more: tuple[str, str]) -> Response:
     kind = ("Content-Type", _TEXT)
     return Response(status, f"{words}\n".encode(), (kind, *more, *security.HEADERS))
-
-
-def _file(path: str, request: Request) -> Response:
-    return _answer(200, _read(path[1:]), _FILES[path], request)
 
 
 def _read(name: str, kept: dict[str, bytes] = {}) -> bytes:  # noqa: B006 - read once

@@ -131,10 +131,11 @@ async function follow() {
       const text = rest + piece.data;
       rest = "";
       if (text) show(text);
-      if (piece.end < piece.size) soon = 50;
+      if (piece.end < piece.size && piece.end !== from) soon = 50;
+      else if (piece.ended) soon = 5000;
       from = piece.end;
       file = piece.inode;
-      state.textContent = "It follows what is printed.";
+      state.textContent = piece.ended ? "Its process has ended: this is all." : "It follows what is printed.";
     } else {
       state.textContent = piece.error;
       soon = 3000;

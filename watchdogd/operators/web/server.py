@@ -24,7 +24,6 @@ from waitress.server import create_server
 from waitress.task import ErrorTask, ThreadedTaskDispatcher
 
 from watchdogd.linux import share_one_arena
-from watchdogd.operators.batches import Batch
 from watchdogd.operators.hosts import user
 from watchdogd.operators.web import security
 from watchdogd.operators.web.page_inputs import Facts, Site
@@ -56,7 +55,6 @@ _PROXIED: Mapping[str, Any] = {
 _LEAST_RATE = 10_000
 # Wrong tokens that are remembered.
 _MOST_WRONG = 100
-_MOST_PENDING = 20
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -68,8 +66,6 @@ class Served:
         self._lookers = lookers
         # When wrong tokens came, and from whom: strangers shut nobody out but themselves.
         self._wrong: deque[tuple[float, str]] = deque(maxlen=_MOST_WRONG)
-        # What was listed to be tried again, the latest; by the pipeline and the id of the batch.
-        self._pending: dict[tuple[str, str], Batch] = {}
 
     def __call__(
         self, environ: Mapping[str, Any], start_response: Callable[..., object]
@@ -95,18 +91,13 @@ class Served:
             now = time.time()
         nonce = os.urandom(16).hex()
         wrong_at = tuple(at for at, peer in self._wrong if peer == request.peer)
-        facts = Facts(self._site, snapshots, nonce, wrong_at, dict(self._pending))
+        facts = Facts(self._site, snapshots, nonce, wrong_at)
         response = respond(request, facts, now)
         if response.question is not None:
             answer = self._lookers[response.question.pipeline].ask(response.question)
             response = respond(request, facts._replace(answer=answer), now)
         if response.wrong_token:
             self._wrong.append((now, request.peer))
-        if response.pending is not None:
-            name, batch = response.pending
-            self._pending[name, batch.id] = batch
-            for old in list(self._pending)[:-_MOST_PENDING]:
-                self._pending.pop(old, None)
         return response
 
 

@@ -10,6 +10,7 @@ import itertools
 import math
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -32,6 +33,9 @@ _MOST_ASKED = 50
 # What is to be seen at once.
 _CHANGES = ("act", "put_back")
 _NO_ANSWER = Answer(error="the file system does not answer", status=503)
+_NOT_YET = "the file system does not answer; it may be done once it does, as the events say then"
+# A question is small: where there is no room for it for so long, nobody takes any.
+_ROOM_WITHIN = struct.pack("ll", 1, 0)
 
 
 class Looker:
@@ -96,6 +100,8 @@ class Looker:
             if question.kind in _CHANGES:
                 # Whoever changed something is to see it.
                 self._looked_at = -math.inf
+                if self._answers[number] is None and number:
+                    self._answers[number] = _NO_ANSWER._replace(error=_NOT_YET)
             return self._answers.pop(number) or _NO_ANSWER
 
     def close(self) -> None:
@@ -133,6 +139,7 @@ class Looker:
         if len(self._left) >= _MOST_LEFT:
             return
         ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _ROOM_WITHIN)
         with theirs:
             fd = theirs.fileno()
             self._process = subprocess.Popen(

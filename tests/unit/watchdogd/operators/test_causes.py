@@ -10,6 +10,7 @@ import pytest
 from queuedriver.claims.outcomes import cause_key, from_exception
 from queuedriver.format.records import Attempt, Failure, Report, encode_report
 from watchdogd.operators import causes, discards
+from watchdogd.operators.discards import Wanted
 from watchdogd.pipeline.model import Pipeline, Stage
 
 TRACEBACK = """Traceback (most recent call last):
@@ -132,6 +133,12 @@ def test_the_largest_group_is_first_and_then_the_latest() -> None:
     assert [one.message for one in survey.groups] == ["C", "B", "A"]
 
 
+def test_instant_that_no_clock_has_shown_keeps_no_other_from_being_drawn() -> None:
+    survey = causes.survey_of([case("a", "A", -1e308), case("b", "A", 1e308), case("c", "A")], 3, 3)
+    (found,) = causes.trends(survey).values()
+    assert (found[0], sum(found)) == (1, 1)
+
+
 def test_a_part_is_never_taken_for_all(tmp_path: Path) -> None:
     for number in range(30):
         queue = tmp_path / ("input" if number % 2 else "parsed")
@@ -156,7 +163,7 @@ def test_cause_and_text_choose_which_documents_are_grouped(tmp_path: Path) -> No
     pipeline = a_pipeline(tmp_path)
 
     def docids(**wanted: Any) -> set[str]:
-        return {one.docid for one in discards.survey(pipeline, **wanted).cases}
+        return {one.docid for one in discards.survey(pipeline, wanted=Wanted(**wanted)).cases}
 
     assert docids() == {"a", "b", "c", "lost"}
     assert docids(cause="permanent") == {"b"}

@@ -24,7 +24,6 @@ from watchdogd.operators.history import (
     SIZE,
     Sample,
     Writer,
-    finest,
     read,
     tidy,
 )
@@ -192,11 +191,6 @@ def test_where_nothing_was_ever_written_all_is_a_gap(tmp_path: Path) -> None:
     assert read(str(tmp_path), "other", START, START + 30, FINE) == [None] * 4
     (tmp_path / ".watchdogd" / "history" / "stray").touch()
     assert read(str(tmp_path), "parse", START + 30, START, FINE) == []
-
-
-def test_finest_is_what_is_kept_for_so_long() -> None:
-    assert finest(START - 6 * 3600, START) == FINE
-    assert finest(START - 6 * 3600 - 1, START) == COARSE
 
 
 def test_ring_of_a_stage_that_is_no_more_is_removed_when_all_in_it_is_too_old(

@@ -21,12 +21,11 @@ from queuedriver.driving.live_status import Counting
 from queuedriver.driving.measurements import BOUNDS, CAUSES, FILES
 from queuedriver.format.records import Identity
 from tests.watchdogs import a_stage
-from watchdogd.cli.operators.metrics import MONITORING
+from watchdogd.cli.operators.serve import MONITORING
 from watchdogd.helper_messages import Controls
 from watchdogd.operators import view as looks
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost
-from watchdogd.operators.metrics import STATES, PipelineCollector, exposition
-from watchdogd.operators.oldest import oldest_waiting
+from watchdogd.operators.metrics import STATES, PipelineCollector, exposition, oldest_waiting
 from watchdogd.operators.textfile import TextFile
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import DriverReport, HostReport, StageReport, Standing

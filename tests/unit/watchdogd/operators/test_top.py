@@ -468,13 +468,13 @@ def test_enter_leads_from_a_stage_to_the_document_of_its_driver_and_esc_back() -
 @pytest.mark.parametrize(
     ("keys", "wish", "words"),
     [
-        (["p"], Wish("pause", "parse"), "pause parse: its drivers finish what they have, and cl"),
-        (["r"], Wish("resume", "parse"), "resume parse: its drivers claim documents again"),
-        (["R"], Wish("restart", "parse"), "restart all drivers of parse, one after the other"),
-        (["+"], Wish("scale", "parse", more=1), "keep 5 drivers of parse on each host"),
-        (["+", "+", "-", "+"], Wish("scale", "parse", more=2), "keep 6 drivers of parse"),
-        (["-"], Wish("scale", "parse", more=-1), "keep 3 drivers of parse on each host"),
-        (["enter", "R"], Wish("restart", "parse", "parse-1@rose"), "restart parse-1@rose, after"),
+        (["p"], Wish("pause", "parse"), "pause parse?"),
+        (["r"], Wish("resume", "parse"), "resume parse?"),
+        (["R"], Wish("restart", "parse"), "restart parse on each host?"),
+        (["+"], Wish("scale", "parse", more=1), "scale parse to 5 drivers on each host?"),
+        (["+", "+", "-", "+"], Wish("scale", "parse", more=2), "scale parse to 6 drivers"),
+        (["-"], Wish("scale", "parse", more=-1), "scale parse to 3 drivers on each host?"),
+        (["enter", "R"], Wish("restart", "parse", "parse-1@rose"), "restart parse-1 on rose?"),
     ],
 )
 def test_what_changes_something_is_asked_back_and_done_for_a_yes(
@@ -488,6 +488,14 @@ def test_what_changes_something_is_asked_back_and_done_for_a_yes(
     assert sitting.press("y", "e").wish is None
     assert sitting.press("s", "enter").wish == wish
     assert sitting.state.asked is None
+
+
+def test_stage_that_is_gone_while_somebody_is_asked_about_it_ends_nothing() -> None:
+    sitting = Sitting(seen())
+    sitting.press("down", "+")
+    sitting.look(seen([stage("values")]))
+    assert sitting.draw()[-1].startswith("scale parse to ")
+    assert sitting.press("escape").asked is None
 
 
 @pytest.mark.parametrize("answer", [["enter"], ["y", "enter"], ["escape"], ["n", "o", "enter"]])

@@ -1,6 +1,7 @@
 """What may be asked by a button, by whom, and what is written down of it."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.page_inputs import (
     with_answer,
 )
 from watchdogd.operators.hosts import Chosen
-from watchdogd.operators.recent_events import recent_events
+from watchdogd.operators.log_files import recent_events
 from watchdogd.operators.web.page_inputs import Facts
 from watchdogd.operators.web.respond import ROUTES, Response, respond
 
@@ -140,11 +141,10 @@ def test_nothing_is_done_to_what_there_is_not(words: str, chosen: Chosen, facts:
 # Trying again
 
 
-def shown(answer: Response, facts: Facts) -> tuple[str, Facts]:
-    """The batch of a page that asks back, and the facts with it."""
-    assert answer.pending is not None
-    name, batch = answer.pending
-    return batch.id, facts._replace(pending={(name, batch.id): batch})
+def shown(answer: Response) -> str:
+    """The batch of a page that asks back."""
+    (id,) = re.findall(r"/put-back\?(?:p=\w+&amp;)?id=([0-9a-f-]+)", answer.body.decode())
+    return str(id)
 
 
 def test_group_is_tried_again_as_it_was_shown_and_what_comes_later_is_not(
@@ -157,16 +157,19 @@ def test_group_is_tried_again_as_it_was_shown_and_what_comes_later_is_not(
     key = next(one["key"] for one in page["groups"] if one["count"] == 3)
     answer = answered(post(f"/retry?group={key}"), facts, chosen)
     assert b"Try 3 documents again?" in answer.body
-    id, later = shown(answer, facts)
+    id = shown(answer)
     discard(chosen, "bad-9", "ValueError: line 9")
-    came = answered(post(f"/put-back?id={id}"), later, chosen)
+    came = answered(post(f"/put-back?id={id}"), facts, chosen)
     assert located(came) == f"/batch?id={id}"
+    # Whoever says it twice is led there, and nothing is done twice.
+    assert located(answered(post(f"/put-back?id={id}"), facts, chosen)) == f"/batch?id={id}"
+    assert len(asked(chosen)) == 1
     queue = Path(chosen.pipeline.path("values"))
     assert sorted(one.name for one in queue.glob("*.ready")) == [f"bad-{n}.ready" for n in range(3)]
     said = json.loads(answered(get(f"/batch.json?id={id}"), facts, chosen).body)
     assert (said["who"], said["total"]) == ("user 1000 (rose)", 3)
     assert said["counts"]["waiting"] == 3
-    assert asked(chosen)[0][1].startswith("retry 3 documents: group ")
+    assert asked(chosen)[0][1].startswith("retry 3 documents: of all stages, group ")
     listed = json.loads(answered(get("/batches.json"), facts, chosen).body)
     assert [one["id"] for one in listed["batches"]] == [id]
 
@@ -176,13 +179,13 @@ def test_number_of_many_documents_must_be_typed(chosen: Chosen, facts: Facts) ->
         discard(chosen, f"bad-{number}", "ValueError: bad")
     answer = answered(post("/retry"), facts, chosen)
     assert answer.body.count(b"<li>") == 20
-    id, later = shown(answer, facts)
+    id = shown(answer)
     for words in ({}, {"count": "100"}, {"count": "1"}):
-        again = answered(post(f"/put-back?id={id}", words), later, chosen)
+        again = answered(post(f"/put-back?id={id}", words), facts, chosen)
         assert again.status == 400
         assert b"nothing was done" in again.body
     assert not list(Path(chosen.pipeline.path("values")).glob("*.ready"))
-    assert located(answered(post(f"/put-back?id={id}", {"count": "101"}), later, chosen))
+    assert located(answered(post(f"/put-back?id={id}", {"count": "101"}), facts, chosen))
 
 
 def test_only_what_was_discarded_in_the_time_that_was_asked_is_shown_and_tried_again(
@@ -231,8 +234,8 @@ def test_one_document_is_tried_again_from_its_own_page(chosen: Chosen, facts: Fa
     discard(chosen, "bad-1", "ValueError: bad")
     discard(chosen, "bad-2", "ValueError: bad")
     answer = answered(post("/retry?stage=parse&docid=bad-1"), facts, chosen)
-    id, later = shown(answer, facts)
-    answered(post(f"/put-back?id={id}"), later, chosen)
+    id = shown(answer)
+    answered(post(f"/put-back?id={id}"), facts, chosen)
     ready = Path(chosen.pipeline.path("values")).glob("*.ready")
     assert [one.name for one in ready] == ["bad-1.ready"]
 
@@ -251,12 +254,12 @@ def test_documents_are_put_back_where_they_were_listed_by_whoever_says_yes(
     facts = facts._replace(pipelines=dict.fromkeys(("one", "other"), facts.pipelines["serif"]))
     for chosen in (one, other):
         discard(chosen, "bad-1", "ValueError: bad")
-    id, later = shown(answered(post("/retry?p=one"), facts, one), facts)
-    assert answered(post(f"/put-back?p=other&id={id}"), later, other).status == 404
+    id = shown(answered(post("/retry?p=one"), facts, one))
+    assert answered(post(f"/put-back?p=other&id={id}"), facts, other).status == 404
     assert not list(Path(other.pipeline.path("values")).glob("*.ready"))
     lily = post(f"/put-back?p=one&id={id}")._replace(peer="user 1001 (lily)")
-    assert answered(lily, later, one).status == 303
-    assert asked(one)[0] == ("user 1001 (lily)", "retry 'bad-1': all that was discarded")
+    assert answered(lily, facts, one).status == 303
+    assert asked(one)[0] == ("user 1001 (lily)", "retry 'bad-1': of all stages")
 
 
 def test_very_many_drivers_are_asked_back_as_such(chosen: Chosen, facts: Facts) -> None:

@@ -16,7 +16,6 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from queuedriver.claims.liveness import Observer
 from tests.cli.pipelines import driver, make, make_with_intake, publish, report
 from tests.disks import nobody
 from tests.page_inputs import (
@@ -30,13 +29,14 @@ from tests.page_inputs import (
     post,
     with_answer,
 )
+from watchdogd.cli.operators.looking import Looking
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.operators.history import Moment, Shares
 from watchdogd.operators.hosts import Chosen
-from watchdogd.operators.log_files import WINDOW
-from watchdogd.operators.meanings import MEANINGS
+from watchdogd.operators.log_files import WINDOW, printed
+from watchdogd.operators.sentences import MEANINGS
 from watchdogd.operators.view import look
-from watchdogd.operators.web import graph, looking, pages
+from watchdogd.operators.web import graph, pages
 from watchdogd.operators.web.page_inputs import Past, Question, Snapshot
 from watchdogd.operators.web.respond import ROUTES, respond
 
@@ -337,6 +337,26 @@ def test_page_of_all_pipelines_says_of_each_how_it_is(tmp_path: Path) -> None:
     assert shown.count("<td>not seen: the file system does not answer</td>") == 2
 
 
+def test_of_thousands_of_drivers_that_are_amiss_some_are_shown_and_how_many_more(
+    tmp_path: Path,
+) -> None:
+    drivers = [driver(f"parse-{n}", state="crash-looped", pid=0) for n in range(1, 504)]
+    chosen = chosen_in(tmp_path, drivers=tuple(drivers))
+    page = answered(get("/"), facts_of(chosen), chosen).body.decode()
+    assert page.count('<tr id="driver-') == 500
+    assert "and 3 more drivers" in page
+
+
+def test_report_of_very_many_attempts_shows_the_latest(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    discard(chosen, "bad.pdf", "no text", attempts=1000, traceback="x" * 1000)
+    page = answered(get("/doc?d=bad.pdf"), facts_of(chosen), chosen).body.decode()
+    assert len(page) < 100_000
+    assert "Attempt 999" in page
+    assert "Attempt 1:" not in page
+    assert "989 earlier attempts" in page
+
+
 def test_curve_of_what_was_never_measured_has_no_most(tmp_path: Path) -> None:
     moment = Moment(1000.0, 60.0, 0.0, 0.0, 0.0, 3, 0, 1, (Shares(0.0, b""),), ())
     told = {one.title: one.top for one in pages.plots(Past(1000.0, [moment]))}
@@ -427,6 +447,37 @@ def test_log_comes_in_windows_that_join(tmp_path: Path) -> None:
     assert text == lines
 
 
+def test_of_a_log_only_the_lines_with_a_text_are_shown_each_once_and_whole(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    log_of(chosen, b"one ERROR\ntwo\nan err")
+    found = piece(chosen, "&text=Error")
+    assert (found["data"], found["end"]) == ("one ERROR\n", 14)
+    log_of(chosen, b"one ERROR\ntwo\nan error\n")
+    after = piece(chosen, f"&text=Error&from={found['end']}&file={found['inode']}")
+    assert (after["data"], after["end"] == after["size"]) == ("an error\n", True)
+    page = answered(get("/log?name=parse-1&host=rose&text=two"), facts_of(chosen), chosen)
+    assert ">two\n</pre>" in page.body.decode()
+
+
+def test_line_that_fills_a_window_keeps_nobody_from_what_comes_after_it(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    log_of(chosen, b"x" * (2 * WINDOW) + b"\nlast\n")
+    found = piece(chosen, "&text=last&from=0")
+    words, text = f"&text=last&file={found['inode']}", str(found["data"])
+    while found["end"] != found["size"]:
+        found = piece(chosen, f"{words}&from={found['end']}")
+        text += str(found["data"])
+    assert text == "last\n"
+
+
+def test_log_of_a_driver_whose_process_has_ended_says_so(tmp_path: Path) -> None:
+    chosen = chosen_in(tmp_path)
+    for name, ended in (("parse-1", False), ("parse-2", True)):
+        log_of(chosen, b"the end\n", name)
+        told = answered(get(f"/log.json?name={name}&host=rose"), facts_of(chosen), chosen)
+        assert json.loads(told.body)["ended"] is ended
+
+
 def test_log_that_was_rotated_is_read_from_its_beginning(tmp_path: Path) -> None:
     chosen = chosen_in(tmp_path)
     path = log_of(chosen, b"before the rotation\n")
@@ -456,10 +507,9 @@ def test_log_that_may_be_there_and_cannot_be_read_is_not_said_to_be_none(tmp_pat
     hung = chosen._replace(hung=True)
     answer = answered(get("/log?name=parse-1&host=rose"), facts_of(chosen), hung)
     assert (answer.status, b"does not answer" in answer.body) == (503, True)
-    words = {"host": "rose", "driver": "parse-1", "start": None}
-    question = Question("serif", "piece", tuple(words.items()))
+    driver = next(one for one in look(chosen).drivers if one.name == "parse-1")
     with nobody():
-        refused = looking.answer(question, lambda: chosen, Observer())
+        refused = Looking(lambda: chosen).answer(Question("serif", "piece", {"driver": driver}))
     assert (refused.status, "Permission denied" in refused.error) == (503, True)
 
 
@@ -506,7 +556,7 @@ def test_curve_covers_the_least_and_the_most_of_each_column() -> None:
 
 
 def test_printed_leaves_what_is_text() -> None:
-    assert pages.printed("läuft\n\tja".encode()) == "läuft\n\tja"
+    assert printed("läuft\n\tja".encode()) == "läuft\n\tja"
 
 
 def test_an_intake_is_drawn_before_its_queue_and_says_what_it_waits_for(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tests.page_inputs import KEYS, LOCAL, PREFIX, member
 from tests.page_servers import Served, served
 from tests.waiting import PATIENCE, is_alive, until
 from tests.watchdogs import Yard
+from watchdogd.cli.operators.serve import read_keys
 from watchdogd.operators.actions import operator
 from watchdogd.operators.view import pause_after
 from watchdogd.operators.web import security, server, snapshot
@@ -34,7 +35,6 @@ from watchdogd.operators.web.page_inputs import Question, Site
 from watchdogd.operators.web.respond import Request
 from watchdogd.operators.web.server import listen_at
 from watchdogd.operators.web.snapshot import Looker
-from watchdogd.operators.web.tokens import read_keys
 
 LOOKING = [sys.executable, "-m", "watchdogd.cli.operators.looking"]
 
@@ -231,7 +231,7 @@ def test_nobody_who_watches_means_nobody_who_looks(tmp_path: Path) -> None:
 _SLOW = """
 import sys, time
 from watchdogd.cli.pipeline_argument import choose
-from watchdogd.operators.web.looking import run
+from watchdogd.cli.operators.looking import run
 run(int(sys.argv[2]), lambda: time.sleep(1.3) or choose(sys.argv[1]))
 """
 
@@ -272,6 +272,22 @@ def test_who_asks_what_hangs_has_an_answer_all_the_same() -> None:
         answer = one.ask(Question("serif", "events"))
         assert answer.status == 503
         assert "does not answer" in answer.error
+
+
+def test_whoever_changes_what_hangs_is_told_that_it_may_be_done_later() -> None:
+    with looker(sys.executable, "-c", _SILENT) as one:
+        answer = one.ask(Question("serif", "act"))
+        assert (answer.status, "it may be done once it does" in answer.error) == (503, True)
+        # Now nothing is asked that waits for an answer for longer than anybody does.
+        assert "may be done" not in one.ask(Question("serif", "act")).error
+
+
+def test_question_that_nobody_takes_keeps_no_other_waiting() -> None:
+    with looker(sys.executable, "-c", _SILENT) as one:
+        # More than a socket holds.
+        answer = one.ask(Question("serif", "survey", {"text": "x" * 10_000_000}))
+        assert answer.status == 503
+        assert one.ask(Question("serif", "events")).status == 503
 
 
 def test_pipelines_that_hang_are_waited_for_together_and_by_nobody_who_asks_of_another(
