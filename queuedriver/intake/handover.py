@@ -14,7 +14,8 @@ is never renamed back: under its name there may be a newer drop. Whoever finds c
 that is gone finishes those that are committed, and renames the others to claims of its own; of two
 who do so, or of one that was taken for dead and is not, each finds the name gone that the other has
 renamed. A copy that was committed is published from either of its places. Where it is in neither,
-somebody has published it: copies are moved aside, and never deleted.
+somebody has published it: copies are moved aside, and deleted by nobody but their own intake, which
+makes them anew.
 """
 
 import errno
