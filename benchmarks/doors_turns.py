@@ -15,7 +15,7 @@ from benchmarks.measuring import Failed
 from benchmarks.places import Place
 from benchmarks.scale import Scale
 from benchmarks.table import Group, Table
-from queuedriver.doors.client import Client
+from queuedriver.doors.client import bring
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.fuq import client as fuq
 from queuedriver.doors.fuq.wire import JobStatusUpdate
@@ -88,10 +88,10 @@ def _requests(protocol: str, directory: Path, turns: int) -> list[float]:
             worker += ["--service", "echo"]
         told = settings.ClientSettings(broker=address, timeout=PATIENCE, **more)
         with running(worker, aside, 1), contextlib.closing(told.transport("turns")) as transport:
-            client = Client(told.session(), transport, 1, print)
+            documents = ((f"doc{number}", b"x" * 1024) for number in range(turns))
             began = time.monotonic()
             seconds = []
-            for _, ended in client.run((f"doc{number}", b"x" * 1024) for number in range(turns)):
+            for _, ended in bring(documents, told.session(), transport, 1, print):
                 check()
                 if ended.why:
                     raise Failed(ended.why)

@@ -13,7 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from queuedriver.doors.broker import Broker
-from queuedriver.doors.fuq.life import run_worker
+from queuedriver.doors.fuq.runner import run_worker
 from queuedriver.doors.fuq.settings import BrokerSettings, WorkerSettings
 from queuedriver.errors import QueueError
 from queuedriver.format.names import PRIVATE, parse

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from queuedriver.cli import say
 from queuedriver.cli.settings import rows_of, settings_of
 from queuedriver.disk.filesystem import Directory
-from queuedriver.doors.client import Client, write_results
+from queuedriver.doors.client import bring, write_results
 from queuedriver.doors.roundrobin import settings as of_roundrobin
 from queuedriver.doors.scale0 import settings as of_scale0
 from queuedriver.doors.settings import AnyClient
@@ -62,8 +62,9 @@ def _ask(asked: AnyClient) -> int:
                 raise NotFound(f"{path!r} is no file that can be read; nothing was asked")
         if asked.to is not None:
             _check_answers(asked.files, asked.to)
-        running = Client(asked.session(), transport, asked.parallel, say)
-        return collect(running.run(_documents(asked.files, asked.max_message)), asked.to)
+        documents = _documents(asked.files, asked.max_message)
+        ends = bring(documents, asked.session(), transport, asked.parallel, say)
+        return collect(ends, asked.to)
 
 
 def _check_answers(files: Sequence[str], to: str) -> None:

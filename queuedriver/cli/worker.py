@@ -68,7 +68,7 @@ scale0 = _of(of_scale0.WorkerSettings, 0, 1, 69, 78)
 @_ends(0, 78, words=_WAITS)
 def fuq(quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_fuq.WorkerSettings)]) -> int:
     """Run the tasks that a broker deals, each a program that --allow names."""
-    from queuedriver.doors.fuq.life import run_worker
+    from queuedriver.doors.fuq.runner import run_worker
 
     settings = settings_of(of_fuq.WorkerSettings, told)
     with StderrThread() as stderr:

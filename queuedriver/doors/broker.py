@@ -31,6 +31,8 @@ from queuedriver.doors.services import Breakers, Pressures
 from queuedriver.doors.settings import AnyBroker
 from queuedriver.doors.transports.base import Transport
 from queuedriver.doors.words import Asked, End, Send, shown
+from queuedriver.driving.backpressure import BackPressure
+from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Left, Life, Loop
@@ -181,12 +183,14 @@ class BrokerLoop(Loop):
         self.exchange = exchange
         self.talk = Conversation(exchange, transport, self._act, tell, level, DEAF_AFTER)
         told = options.trip_after, self.clock, self._look_soon
-        self.breaker = Breakers(self.queues, *told, tally)
-        for breaker in self.breaker.of.values():
+        breakers = {queue: Breaker((queue,), *told) for queue in self.queues}
+        for breaker in breakers.values():
             breaker.beats = (found.beats,)
+        self.breaker = Breakers(breakers, tally)
         # Several services may have one output.
-        outputs = options, self.queues, found.observer, lambda: self.crowd * len(self.queues)
-        self.pressure = Pressures(*outputs, self._served)
+        watch = found.observer, lambda: self.crowd * len(self.queues)
+        of = {queue: BackPressure(options, queue.targets, *watch) for queue in self.queues}
+        self.pressure = Pressures(of, self._served)
         # Whose turn it is: the one that had one longest ago is first.
         self.sources: deque[Source] = deque()
         # What begins with documents that hold many works, of the one source that has them.
@@ -308,8 +312,7 @@ class BrokerLoop(Loop):
         return True
 
     def _settle(self, now: float) -> None:
-        """Write down what has ended, and what clients asked. An OSError says that a queue is not
-        well."""
+        """Write down what has ended, and what clients asked; OSError: a queue is not well."""
         waiting = self._wanted
         while waiting:
             wanted = waiting[0]

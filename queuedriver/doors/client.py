@@ -12,49 +12,40 @@ from queuedriver.errors import Unreachable
 from queuedriver.format import names
 
 
-class Client:
-    """Requests, some of them under way at once."""
+def bring(
+    documents: Iterable[tuple[str, bytes]],
+    session: ClientSession,
+    transport: Transport,
+    parallel: int,
+    say: Callable[[str], None],
+) -> Iterator[tuple[str, Ended]]:
+    """Yield each document's name and what became of its request, in the order in which they end,
+    with so many of them under way at once. Unreachable when there is nobody to ask any more."""
+    # Documents' names, by the ids of their requests.
+    asked: dict[bytes, str] = {}
+    ended: list[tuple[str, Ended]] = []
 
-    def __init__(
-        self,
-        session: ClientSession,
-        transport: Transport,
-        parallel: int,
-        say: Callable[[str], None],
-    ) -> None:
-        self._session = session
-        self._talk = Conversation(session, transport, self._act, say)
-        self._parallel = parallel
-        # Documents' names, by the ids of their requests.
-        self._asked: dict[bytes, str] = {}
-        self._ended: list[tuple[str, Ended]] = []
+    def act(effect: Effect) -> None:
+        if isinstance(effect, Ended) and (name := asked.pop(effect.id, None)) is not None:
+            ended.append((name, effect))
 
-    def run(self, documents: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, Ended]]:
-        """Yield each document's name and what became of it, in the order in which they end."""
-        for name, payload in documents:
-            while len(self._asked) >= self._parallel:
-                yield from self._converse()
+    talk, left = Conversation(session, transport, act, say), iter(documents)
+    while True:
+        while len(asked) < parallel and (document := next(left, None)) is not None:
+            name, payload = document
             now = time.monotonic()
             docid = name if names.objection(name) is None else "document"
-            id, effects = self._session.ask(docid, payload, now)
-            self._asked[id] = name
-            self._talk.carry_out(effects, now)
-        while self._asked:
-            yield from self._converse()
-
-    def _converse(self) -> Iterator[tuple[str, Ended]]:
-        """Wait for what comes next; yield what has ended. Unreachable when there is nobody to ask
-        any more."""
-        sleep([self._talk])
-        self._talk.turn(time.monotonic(), time.time())
-        ended, self._ended = self._ended, []
-        yield from ended
-        if missing := any(one.why for _, one in ended) and self._talk.transport.missing():
+            id, effects = session.ask(docid, payload, now)
+            asked[id] = name
+            talk.carry_out(effects, now)
+        if not asked:
+            return
+        sleep([talk])
+        talk.turn(time.monotonic(), time.time())
+        told, ended[:] = ended[:], []
+        yield from told
+        if missing := any(one.why for _, one in told) and transport.missing():
             raise Unreachable(missing)
-
-    def _act(self, effect: Effect) -> None:
-        if isinstance(effect, Ended) and (name := self._asked.pop(effect.id, None)) is not None:
-            self._ended.append((name, effect))
 
 
 def write_results(directory: Directory, to: str, name: str, results: Sequence[Result]) -> str:

@@ -74,11 +74,6 @@ class _Known(msgspec.Struct):
     answer: Reply | None = None
 
 
-def brought_to(docid: str) -> str:
-    """Return the id of the broker that a client brought a request to."""
-    return names.parse_token(docid.removeprefix(PREFIX)).driver
-
-
 class Requests:
     """The requests in one input queue, and who has been answered."""
 

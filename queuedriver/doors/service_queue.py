@@ -26,7 +26,7 @@ from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import DONE, Ending, Failed, Released, Setback
 from queuedriver.doors.exchange import Exchange
-from queuedriver.doors.requests import PREFIX, Requests, brought_to
+from queuedriver.doors.requests import PREFIX, Requests
 from queuedriver.doors.transports.base import AROUND
 from queuedriver.doors.words import Answer, Effects, How, Processed, Request, Work
 from queuedriver.driving.limits import Limits
@@ -164,7 +164,8 @@ class ServiceQueue(msgspec.Struct, eq=False):
 
     def _is_elsewhere(self, docid: str) -> bool:
         """Tell whether this is a request whose client is with another broker that lives."""
-        broker = brought_to(docid)
+        # The one that the client brought it to.
+        broker = names.parse_token(docid.removeprefix(PREFIX)).driver
         if broker == self.queue.mint.driver:
             return False
         if broker not in self._lives:

@@ -5,35 +5,27 @@ To the loop the breakers of all are as one, which stops when all have; and so is
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import Observer
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.closing import Trip
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.plan import Seen
-from queuedriver.options import Options
 
 
-class Breakers:
+class Breakers(msgspec.Struct, eq=False):
     """The breaker of each queue."""
 
-    def __init__(
-        self,
-        queues: Sequence[InputQueue],
-        after: int,
-        clock: Callable[[], float],
-        look_soon: Callable[[], None],
-        tally: Tally,
-    ) -> None:
-        self.of = {queue: Breaker((queue,), after, clock, look_soon) for queue in queues}
-        self._tally = tally
+    of: Mapping[InputQueue, Breaker]
+    _tally: Tally
+
+    def __post_init__(self) -> None:
         for queue, breaker in self.of.items():
             queue.worked = partial(self._worked, breaker)
 
@@ -98,24 +90,15 @@ class Breakers:
         return msgspec.structs.replace(seen, tripped=words, trial_in=left, candidate=waits)
 
 
-class Pressures:
-    """The back-pressure of each queue; `served` tells which have something that could be dealt."""
+class Pressures(msgspec.Struct, eq=False):
+    """The back-pressure of each queue."""
 
-    def __init__(
-        self,
-        options: Options,
-        queues: Sequence[InputQueue],
-        observer: Observer,
-        sharers: Callable[[], int],
-        served: Callable[[float], Sequence[InputQueue]],
-    ) -> None:
-        self._of = {
-            queue: BackPressure(options, queue.targets, observer, sharers) for queue in queues
-        }
-        self._served = served
-        # That of the queue that was found full last.
-        self._full: BackPressure | None = None
-        self._why = ""
+    _of: Mapping[InputQueue, BackPressure]
+    # Tells of which there is something that could be dealt.
+    _served: Callable[[float], Sequence[InputQueue]]
+    # That of the queue that was found full last.
+    _full: BackPressure | None = None
+    _why: str = ""
 
     def is_full(self, queue: InputQueue) -> bool:
         """Tell whether nothing of a queue is to be dealt, as its outputs take no more."""

@@ -18,7 +18,7 @@ import msgspec
 from queuedriver.check.check import check
 from queuedriver.claims.document import Document
 from queuedriver.doors.broker import Broker
-from queuedriver.doors.fuq.life import run_worker
+from queuedriver.doors.fuq.runner import run_worker
 from queuedriver.doors.fuq.settings import BrokerSettings, WorkerSettings
 from queuedriver.doors.settings import ZmqBroker, ZmqWorker, settings_of
 from queuedriver.doors.worker import work as work_for

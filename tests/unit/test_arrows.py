@@ -63,7 +63,7 @@ PURE |= {
     for path in (ROOT / "doors" / protocol).glob("*.py")
     if path.stem[0] != "_"
     and not path.stem.startswith("console")
-    and path.stem not in ("settings", "life", "runner")
+    and path.stem not in ("settings", "runner")
 }
 # What a driver does, turn by turn.
 LOOPS = {

@@ -20,6 +20,7 @@ import hmac
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import partial
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -128,8 +129,6 @@ class JobStatusUpdate(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 encode_task = encode_update = msgspec.msgpack.Encoder().encode
-_tasks = msgspec.msgpack.Decoder(Task)
-_updates = msgspec.msgpack.Decoder(JobStatusUpdate)
 
 
 def encode(kind: Type, arg0: int = 0) -> bytes:
@@ -146,21 +145,16 @@ def encode_body(kind: Type, body: bytes) -> bytes:
     return HEADER.pack(MAGIC, kind, 0, len(body)) + body
 
 
-def _decoded(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, no: str) -> T:
+def _decoded(decoder: "msgspec.msgpack.Decoder[T]", no: str, body: bytes) -> T:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, OverflowError) as error:
         raise _bad(f"the body of {no}: {error}") from None
 
 
-def decode_task(body: bytes) -> Task:
-    """Return the task that a JOB brings; RemoteProtocolError for what is none."""
-    return _decoded(_tasks, body, "JOB is no task")
-
-
-def decode_update(body: bytes) -> JobStatusUpdate:
-    """Return the status that an UPDATE brings; RemoteProtocolError for what is none."""
-    return _decoded(_updates, body, "UPDATE is no status")
+# Return what a JOB and an UPDATE bring; RemoteProtocolError for what is none.
+decode_task = partial(_decoded, msgspec.msgpack.Decoder(Task), "JOB is no task")
+decode_update = partial(_decoded, msgspec.msgpack.Decoder(JobStatusUpdate), "UPDATE is no status")
 
 
 class Receiver:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.cli.client import collect
-from queuedriver.doors.client import Client
+from queuedriver.doors.client import bring
 from queuedriver.doors.roundrobin import client as roundrobin
 from queuedriver.doors.roundrobin.wire import EXEC, PING, PONG, decode, encode
 from queuedriver.doors.roundrobin.wire import Message as Wire
@@ -68,8 +68,8 @@ class Narrow:
 
 def brought(transport: Narrow, timeout: float = 60.0) -> list[tuple[str, Ended]]:
     session = roundrobin.Client(timeout, tracked=False)
-    client = Client(session, transport, 10, print)
-    return list(client.run((f"d{number:02}", b"%d" % number) for number in range(40)))
+    documents = ((f"d{number:02}", b"%d" % number) for number in range(40))
+    return list(bring(documents, session, transport, 10, print))
 
 
 def test_what_nobody_waits_for_has_all_arrived_before_the_client_ends() -> None:
@@ -106,10 +106,10 @@ class Dies(Narrow):
 
 def test_what_was_answered_is_told_though_the_broker_is_gone_by_then() -> None:
     session = roundrobin.Client(60.0, tracked=False)
-    client = Client(session, Dies(session), 2, print)
+    documents = [("a", b""), ("b", b"")]
     told: list[tuple[str, Ended]] = []
     with pytest.raises(Unreachable, match="nobody answers"):
-        told.extend(client.run([("a", b""), ("b", b"")]))
+        told.extend(bring(documents, session, Dies(session), 2, print))
     assert [name for name, ended in told if not ended.why] == ["a"]
 
 
