@@ -66,6 +66,9 @@ class Looker:
     def begin(self) -> None:
         """Begin a look, if it is time for one, and wait for nothing."""
         with self._changed:
+            if self._looking:
+                # It may hang, and nobody ask for anything else.
+                self._send(None)
             seen = self.snapshot.seen
             due = self._looked_at + pause_after(seen.took if seen else 0.0)
             if not self._looking and time.monotonic() >= due:

@@ -282,6 +282,31 @@ def test_whoever_changes_what_hangs_is_told_that_it_may_be_done_later() -> None:
         assert "may be done" not in one.ask(Question("serif", "act")).error
 
 
+# Hangs for ever when it is started first.
+_HANGS_ONCE = """
+import os, sys, time
+from watchdogd.cli.pipeline_argument import choose
+from watchdogd.cli.operators.looking import run
+if not os.path.exists(sys.argv[2]):
+    open(sys.argv[2], "w").close()
+    time.sleep(3600)
+run(int(sys.argv[3]), lambda: choose(sys.argv[1]))
+"""
+
+
+def test_process_that_hangs_is_replaced_also_where_nothing_but_looks_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    hung = tmp_path / "hung"
+    with looker(sys.executable, "-c", _HANGS_ONCE, str(reported(tmp_path)), str(hung)) as one:
+        one.begin()
+        until(hung.exists, "it hangs")
+        # As if that had been a minute ago.
+        one._asked = dict.fromkeys(one._asked, time.monotonic() - 60)
+        one._may_start_at = 0.0
+        assert until(lambda: one.latest().seen)
+
+
 def test_question_that_nobody_takes_keeps_no_other_waiting() -> None:
     with looker(sys.executable, "-c", _SILENT) as one:
         # More than a socket holds.
