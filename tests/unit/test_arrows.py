@@ -45,7 +45,6 @@ PURE = {
     "watchdogd.policy",
     "watchdogd.sizes",
     "watchdogd.stage_words",
-    "watchdogd.operators.causes",
 }
 # A package's `__init__` is its map, and imports nothing.
 MAPS = {

@@ -10,8 +10,7 @@ sentences  what must be said of it before any number, and what to type then; wha
            each state means; pure
 log_files  what drivers print, what they are at, what happened on each host
 route      one document through all stages
-causes     discarded documents in groups, by what they failed of; pure
-discards   reads what was discarded, the newest first
+causes     discarded documents, read and put in groups by what they failed of
 batches    documents that an operator put back together, and what became of each
 actions    what operators do, whoever asks for it, with a note of who that was
 web/       the page in the browser

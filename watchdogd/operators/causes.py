@@ -1,18 +1,29 @@
-"""Discarded documents by what they failed of: the groups that people act on. Pure.
+"""Discarded documents by what they failed of: the groups that people act on.
 
 Documents are of one group when they failed in one stage and in one way, with one exception, one
 message but for numbers, quoted names and paths, and in one function of the user's code. What that
 is `outcomes.cause_key` decides, here as for a stage that stops itself.
 """
 
+import heapq
+import os
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
 from queuedriver.claims.outcomes import cause_key, first_line
+from queuedriver.errors import NotFound
+from queuedriver.format import names
 from queuedriver.format.records import Failure, Report
+from queuedriver.format.units import format_duration, visible
+from queuedriver.operating.document_view import Place, list_places
+from queuedriver.operating.queue import Queue
+from watchdogd.pipeline.model import Pipeline, Stage
 
 # In each key: raised when documents are grouped otherwise than before, so that a key that somebody
 # noted down then is known to be an old one.
@@ -28,6 +39,10 @@ _NEVER = 1e12
 _SHOWN = 400
 # Of a document whose report is lost.
 _NO_REPORT = Failure(cause="no-report", message="its report is missing")
+
+# So many reports are read in a second or two.
+MOST = 10_000
+_STATES = ("discarded",)
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -163,3 +178,86 @@ def _group(members: Sequence[Case]) -> Group:
         last_at=newest.discarded_at,
         docids=tuple(one.docid for one in members[:_NAMED]),
     )
+
+
+# What there is, the newest first, and not more of it than is asked for
+
+
+class Wanted(NamedTuple):
+    """A choice among what was discarded; None: all."""
+
+    cause: str | None = None
+    # It is in the docid, or in what the report says, in capitals or not.
+    text: str | None = None
+    group: str | None = None
+    docid: str | None = None
+    # Seconds until now.
+    since: float | None = None
+
+    @property
+    def words(self) -> str:
+        """Return what is said of it after what it is a choice of."""
+        said = dict(zip(self._fields[:-1], self[:-1], strict=True))
+        words = "".join(f", {key} {visible(one)}" for key, one in said.items() if one)
+        last = "" if self.since is None else f", in the last {format_duration(self.since)}"
+        return words + last
+
+
+_ALL = Wanted()
+
+
+def survey(
+    pipeline: Pipeline, stages: Iterable[Stage] = (), wanted: Wanted = _ALL, most: int | None = MOST
+) -> Survey:
+    """Group what some stages have discarded, or all, and somebody wants. `most` of it is read, the
+    newest; None: all there is."""
+    began_at = time.time() - wanted.since if wanted.since is not None else 0.0
+    # Each queue once, with the first stage that takes from it.
+    stage_of = {
+        queue: one.name for one in [*(stages or pipeline.stages)][::-1] for queue in one.inputs
+    }
+    queues: dict[str, Queue] = {}
+    with ExitStack() as opened:
+        for name in sorted(stage_of):
+            # One that is not made yet has discarded nothing.
+            with suppress(NotFound):
+                queues[name] = opened.enter_context(Queue.open(pipeline.path(name)))
+        every = [(name, one) for name, queue in queues.items() for one in queue.each_discarded()]
+        latest = every
+        if most is not None and len(every) > most:
+            latest = heapq.nlargest(
+                most, every, key=lambda one: _discarded_at(queues[one[0]], one[1])
+            )
+        cases = [
+            case
+            for name, queue in queues.items()
+            for place in _read(queue, [docid for other, docid in latest if other == name])
+            if says(place.docid, place.report, wanted.cause or "", wanted.text or "")
+            and (case := case_of(stage_of[name], name, place.docid, place.report))
+            and case.discarded_at >= began_at
+            and wanted.group in (None, case.key)
+            and wanted.docid in (None, case.docid)
+        ]
+    return survey_of(cases, len(latest), len(every))
+
+
+def places_of(pipeline: Pipeline, cases: Iterable[Case]) -> Iterator[tuple[Case, Place]]:
+    """Yield discarded documents with all that is known of each; none that has left meanwhile."""
+    for case in cases:
+        with suppress(NotFound), Queue.open(pipeline.path(case.queue)) as queue:
+            for place in _read(queue, [case.docid]):
+                yield case, place
+
+
+def _read(queue: Queue, docids: Iterable[str]) -> Iterator[Place]:
+    """Yield those that are there."""
+    return (one for one in list_places(queue, _STATES, docids) if one.size is not None)
+
+
+def _discarded_at(queue: Queue, docid: str) -> float:
+    """Return about when a document was discarded: when its report was written, which is not read
+    for that."""
+    for name in (docid + names.REPORT, docid):
+        with suppress(FileNotFoundError):
+            return queue.directory.status(os.path.join(names.DISCARDED, name)).st_mtime
+    return 0.0

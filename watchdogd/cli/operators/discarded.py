@@ -23,10 +23,9 @@ from queuedriver.operating.queue import opened
 from watchdogd.cli import screen
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.pipeline_argument import choose, nearest_first, stage_named
-from watchdogd.operators import actions, batches, causes, discards
+from watchdogd.operators import actions, batches, causes
 from watchdogd.operators.actions import Came
-from watchdogd.operators.causes import Survey
-from watchdogd.operators.discards import Wanted
+from watchdogd.operators.causes import Survey, Wanted
 from watchdogd.operators.hosts import Chosen
 from watchdogd.pipeline.model import Stage
 
@@ -72,7 +71,7 @@ def discarded(
     one, a line each; `trace` tells all of a document, `retry` lets a group be tried again.
     """
     chosen = choose(pipeline)
-    most = None if every else discards.MOST
+    most = None if every else causes.MOST
     stages = [stage_named(chosen, name) for name in stage or ()]
     found = _survey(chosen, stages, Wanted(cause, text, group, since=since), most)
     if group is not None:
@@ -92,7 +91,7 @@ def _list_cases(chosen: Chosen, found: Survey, as_json: bool) -> None:
     now = time.time()
     if not as_json:
         print(paint_for(sys.stdout).head(_STAGE.format("STAGE", HEAD)))
-    for case, place in discards.places_of(chosen.pipeline, found.cases):
+    for case, place in causes.places_of(chosen.pipeline, found.cases):
         if as_json:
             known = {"stage": case.stage, "queue": case.queue, "group": case.key}
             write_json({**known, **line_as_json(place)}, indent=None)
@@ -102,7 +101,7 @@ def _list_cases(chosen: Chosen, found: Survey, as_json: bool) -> None:
 
 def _survey(chosen: Chosen, stages: Sequence[Stage], wanted: Wanted, most: int | None) -> Survey:
     """Read what was discarded and is wanted; NotFound for a group that there is not."""
-    found = discards.survey(chosen.pipeline, stages, wanted, most)
+    found = causes.survey(chosen.pipeline, stages, wanted, most)
     if wanted.group is not None and not found.cases:
         why = "what was in it may have been tried again"
         if causes.is_outdated(wanted.group):

@@ -22,10 +22,9 @@ from queuedriver.errors import NotFound, QueueError
 from queuedriver.format.units import parse_duration
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.events import Event
-from watchdogd.operators import actions, batches, discards, history
+from watchdogd.operators import actions, batches, causes, history
 from watchdogd.operators.batches import Batch, Outcome
-from watchdogd.operators.causes import Survey
-from watchdogd.operators.discards import Wanted
+from watchdogd.operators.causes import Survey, Wanted
 from watchdogd.operators.hosts import Chosen, no_answer
 from watchdogd.operators.log_files import Piece, read_piece, recent_events, stacks_of
 from watchdogd.operators.route import follow
@@ -106,7 +105,7 @@ class Looking:
     def _prepare(self, chosen: Chosen, who: str, **words: str) -> Listed:
         """List the discarded documents that are meant, to be tried again; NotFound for none."""
         where, wanted = _wanted(**words)
-        found = discards.survey(chosen.pipeline, actions.stages_of(chosen, where), wanted).cases
+        found = causes.survey(chosen.pipeline, actions.stages_of(chosen, where), wanted).cases
         if not found:
             raise NotFound("none of these documents is discarded any more")
         asked = f"of {f'stage {where}' if where else 'all stages'}{wanted.words}"
@@ -177,7 +176,7 @@ def _history(chosen: Chosen, stage: SeenStage, **_: str) -> Past:
 def _discarded(chosen: Chosen, **words: str) -> Survey:
     """Read what was discarded, and is as asked for."""
     stage, wanted = _wanted(**words)
-    return discards.survey(chosen.pipeline, actions.stages_of(chosen, stage), wanted)
+    return causes.survey(chosen.pipeline, actions.stages_of(chosen, stage), wanted)
 
 
 # What else may be asked; each gets the pipeline and the words of the question.

@@ -22,7 +22,7 @@ from watchdogd.cli.operators.navigation import Place, State, Wish, arrange, keys
 from watchdogd.cli.operators.panes import Detail, Seen, asked_of, lines, rows_of, unseen
 from watchdogd.cli.pipeline_argument import choose, stage_named
 from watchdogd.cli.status import exit_code, print_json, status
-from watchdogd.operators import actions, batches, discards, history
+from watchdogd.operators import actions, batches, causes, history
 from watchdogd.operators.hosts import Chosen, no_answer
 from watchdogd.operators.log_files import printed, read_piece, stacks_of
 from watchdogd.operators.route import follow
@@ -240,7 +240,7 @@ def _detail(chosen: Chosen, place: Place, stacks: tuple[str, ...]) -> Detail:
         return Detail((*_log(chosen, host, name), *stacks))
     if place.kind in ("causes", "documents"):
         stages = [stage_named(chosen, place.stage)] if place.stage else []
-        return Detail(survey=discards.survey(chosen.pipeline, stages))
+        return Detail(survey=causes.survey(chosen.pipeline, stages))
     return Detail()
 
 

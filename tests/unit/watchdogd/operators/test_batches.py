@@ -14,7 +14,7 @@ from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from tests.cli.queues import drive, submit
 from tests.waiting import contents
-from watchdogd.operators import actions, batches, discards
+from watchdogd.operators import actions, batches, causes
 from watchdogd.operators.batches import Batch, Fate, Member, Seen, fate_of
 from watchdogd.operators.causes import Case
 from watchdogd.operators.hosts import Chosen, Hosts
@@ -34,7 +34,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
 
 
 def listed(pipeline: Pipeline) -> Batch:
-    return batches.of_cases(discards.survey(pipeline).cases, "anna", "all of parse", time.time())
+    return batches.of_cases(causes.survey(pipeline).cases, "anna", "all of parse", time.time())
 
 
 def put_back(pipeline: Pipeline, batch: Batch) -> dict[str, str]:
@@ -57,7 +57,7 @@ def test_a_report_that_arrives_while_one_confirms_is_not_retried(pipeline: Pipel
     root = Path(pipeline.root)
     batch = listed(pipeline)
     # Meanwhile another operator retries one, which fails anew, and a new one arrives.
-    first = next(one for one in discards.survey(pipeline).cases if one.docid == "bad1")
+    first = next(one for one in causes.survey(pipeline).cases if one.docid == "bad1")
     put_back(pipeline, batches.of_cases([first], "ben", "bad1", time.time()))
     submit(root / "input", "bad4")
     drive(root / "input", root / "end", retries=0)

@@ -9,8 +9,8 @@ import pytest
 
 from queuedriver.claims.outcomes import cause_key, from_exception
 from queuedriver.format.records import Attempt, Failure, Report, encode_report
-from watchdogd.operators import causes, discards
-from watchdogd.operators.discards import Wanted
+from watchdogd.operators import causes
+from watchdogd.operators.causes import Wanted
 from watchdogd.pipeline.model import Pipeline, Stage
 
 TRACEBACK = """Traceback (most recent call last):
@@ -144,14 +144,14 @@ def test_a_part_is_never_taken_for_all(tmp_path: Path) -> None:
         queue = tmp_path / ("input" if number % 2 else "parsed")
         discard(queue, f"d{number}", failure(f"ValueError: {number}"), 1000.0 + number)
     pipeline = a_pipeline(tmp_path)
-    whole = discards.survey(pipeline)
+    whole = causes.survey(pipeline)
     assert whole.words == "grouped over all 30"
     assert {one.stage: one.count for one in whole.groups} == {"parse": 15, "index": 15}
-    part = discards.survey(pipeline, most=7)
+    part = causes.survey(pipeline, most=7)
     assert part.words == "grouped over the latest 7 of 30"
     assert [one.docid for one in part.cases] == [f"d{number}" for number in range(29, 22, -1)]
-    assert discards.survey(pipeline, most=None).words == "grouped over all 30"
-    assert discards.survey(pipeline, pipeline.stages[:1]).total == 15
+    assert causes.survey(pipeline, most=None).words == "grouped over all 30"
+    assert causes.survey(pipeline, pipeline.stages[:1]).total == 15
 
 
 def test_cause_and_text_choose_which_documents_are_grouped(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_cause_and_text_choose_which_documents_are_grouped(tmp_path: Path) -> No
     pipeline = a_pipeline(tmp_path)
 
     def docids(**wanted: Any) -> set[str]:
-        return {one.docid for one in discards.survey(pipeline, wanted=Wanted(**wanted)).cases}
+        return {one.docid for one in causes.survey(pipeline, wanted=Wanted(**wanted)).cases}
 
     assert docids() == {"a", "b", "c", "lost"}
     assert docids(cause="permanent") == {"b"}
@@ -194,7 +194,7 @@ def test_each_report_is_read_once_however_many_there_are(
 
     counted("open")
     counted("scandir")
-    (group,) = discards.survey(a_pipeline(tmp_path)).groups
+    (group,) = causes.survey(a_pipeline(tmp_path)).groups
     assert group.count == number
     # A few are for the directories.
     assert calls["open"] <= number + 20
