@@ -13,6 +13,8 @@ noted in `attempts/` is done.
 import errno
 import math
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from queuedriver.claims import handoff
 from queuedriver.claims.handoff import Claim, Fate, plan_name
@@ -155,6 +157,19 @@ def abandon(claim: Claim, error: OSError) -> None:
         _let_go(claim, f"not its fault: {error}")
     except OSError:
         claim.of.later.append(claim)
+
+
+@contextmanager
+def abandoning(claims: Iterable[Claim]) -> Iterator[None]:
+    """Give back those of these claims that have not ended when it is found meanwhile that the file
+    system is not well: an OSError."""
+    try:
+        yield
+    except OSError as error:
+        for claim in claims:
+            if not claim.fate:
+                abandon(claim, error)
+        raise
 
 
 def give_back_later(later: list[Claim]) -> None:

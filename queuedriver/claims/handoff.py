@@ -165,7 +165,7 @@ def _conclude(
     for claim, inode in zip(claims, inodes, strict=True):
         # Of one that was taken back the plan stays: whoever finds it committed after all publishes
         # by it from among the orphans.
-        if not claim.fate:
+        if claim.fate in ("", "finished"):
             finish(queue, claim, inode)
 
 
@@ -197,13 +197,13 @@ def write_plan(queue: "InputQueue", claim: Claim) -> None:
 
 
 def commit(queue: "InputQueue", claim: Claim) -> None:
-    """Commit: the one atomic moment. The fate is "revoked" when the claim had been taken back."""
+    """Commit: the one atomic moment. The fate is "revoked" when the claim had been taken back, and
+    "finished" of one without an output: that has ended, whatever becomes of others."""
     outputs = claim.outputs
     if claim.committed:
         return
     if not (outputs.blind or outputs.noted):
-        if not put_away(queue, claim):
-            claim.fate = "revoked"
+        claim.fate = "finished" if put_away(queue, claim) else "revoked"
         return
     commit_by_name(queue, claim)
 

@@ -225,14 +225,15 @@ class InputQueue:
         comes alone."""
         claims: list[Claim] = []
         waiting = self.waiting
-        while len(claims) < most and (waiting.names or waiting.list_more(now)):
-            item = names.parse(waiting.names[-1])
-            lonely = item is not None and waiting.needs_care(item.docid, item.attempt)
-            if lonely and claims:
-                break
-            claims += self.claim([waiting.names.pop()])
-            if lonely and claims:
-                break
+        with charging.abandoning(claims):
+            while len(claims) < most and (waiting.names or waiting.list_more(now)):
+                item = names.parse(waiting.names[-1])
+                lonely = item is not None and waiting.needs_care(item.docid, item.attempt)
+                if lonely and claims:
+                    break
+                claims += self.claim([waiting.names.pop()])
+                if lonely and claims:
+                    break
         return claims
 
     def _won_after_all(self, name: str, docid: str, working: str, error: OSError) -> bool:
@@ -272,18 +273,17 @@ class InputQueue:
         has not ended was given back, now or later (`later`), uncharged; EMFILE: see `set_back`."""
         done = []
         try:
-            for claim, ending in zip(claims, endings, strict=True):
-                how = self._looked_at(claim) if ending is DONE else ending
-                if how is DONE:
+            with charging.abandoning(claims):
+                for claim, ending in zip(claims, endings, strict=True):
+                    how = self._looked_at(claim) if ending is DONE else ending
+                    if how is not DONE:
+                        charging.set_back(claim, how)
+                        continue
                     done.append(claim)
-                else:
-                    charging.set_back(claim, how)
-            handoff.complete(self, done)
-        except OSError as error:
-            for claim in claims:
-                if not claim.fate:
-                    charging.abandon(claim, error)
-            raise
+                    if len(claims) > 1:
+                        # Before the next one is charged, which then is the first in a row.
+                        self.worked(0.0, 0)
+                handoff.complete(self, done)
         finally:
             self.plain = self._is_plain()
             self._note_ends(done, seconds / len(claims))

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from typing import NamedTuple
 
-from queuedriver.claims.charging import abandon
+from queuedriver.claims.charging import abandoning
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import ANYTHING, DONE, Ending, Released, from_exception
@@ -326,6 +326,9 @@ class Turns(Loop):
                 self._fence(self.at_hand)
                 apart = True
             if failed is not None or not (durable or (claim.outputs.blind and hand_over(claim))):
+                with abandoning(self.at_hand):
+                    # Those before it were done: nobody is to believe that many failed in a row.
+                    self.group.flush()
                 self._end(self.at_hand, (failed or DONE,), ended - began)
                 break
             if durable:
@@ -363,11 +366,14 @@ class Turns(Loop):
         """Get ready for documents that are taken up."""
         if self.resting:
             self.begin_work()
-        self.group.before(claims[0])
+        with abandoning(claims):
+            self.group.before(claims[0])
 
     def _end_turn(self) -> None:
-        """Show that nothing is at hand."""
+        """Show that nothing is at hand; raise why the driver cannot go on, if that is so."""
         self.at_hand = ()
+        if self._hopeless is not None:
+            raise self._hopeless
         if self._counts:
             self.count()
             if self._done_or_waiting >= self.recycling.documents:
@@ -412,12 +418,8 @@ class Turns(Loop):
 
     def _fence(self, claims: Sequence[Claim]) -> None:
         """Show life before a commit: who has not for long may have been declared dead."""
-        try:
+        with abandoning(claims):
             self._beats.fresh()
-        except OSError as error:
-            for claim in claims:
-                abandon(claim, error)
-            raise
 
     def _hand_over_group(self, claims: Sequence[Claim], seconds: float) -> None:
         """Hand over finished documents that waited for each other."""
@@ -429,8 +431,6 @@ class Turns(Loop):
             claims[0].of.end(claims, endings, seconds)
         finally:
             self.tally.book([claim.fate for claim in claims], seconds)
-        if self._hopeless is not None:
-            raise self._hopeless
 
 
 def _paths(given: Path | Sequence[Path]) -> tuple[Path, ...]:

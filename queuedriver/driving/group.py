@@ -33,7 +33,7 @@ LONGEST = 0.005
 LONGEST_OF_ALL = 0.05
 # How many documents in a row have to be shorter than a sync; that is the slowest of so many
 # hand-overs: on a busy machine either may seem long, as another process has the processor.
-_SHORT = 8
+SHORT = 8
 _LATEST = 8
 
 Process = Callable[[Document, Outputs, Limits], None]
@@ -55,7 +55,7 @@ class Group:
         # When they are handed over at the latest.
         self._ends_at = 0.0
         # What the latest documents took, and what handing over took; in seconds.
-        self._latest: deque[float] = deque(maxlen=_SHORT)
+        self._latest: deque[float] = deque(maxlen=SHORT)
         self._syncs: deque[float] = deque((0.0,), maxlen=_LATEST)
         # What the thread was told that the loop is still to hear.
         self._error: OSError | None = None
@@ -108,12 +108,10 @@ class Group:
         latest = self._latest
         latest.append(seconds)
         now = self._clock()
-        is_short = len(latest) == _SHORT and max(latest, default=0.0) <= max(self._syncs)
+        is_short = len(latest) == SHORT and max(latest, default=0.0) <= max(self._syncs)
         if is_short and not self.claims:
             self._ends_at = now + min(max(LONGEST, self._syncs[-1]), LONGEST_OF_ALL)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="group", daemon=True)
-                self._thread.start()
+            is_short = self._has_thread()
         self.claims[claim.token] = claim
         self._seconds += seconds
         if not is_short or len(self.claims) >= MOST or now >= self._ends_at or self._error:
@@ -148,6 +146,17 @@ class Group:
         return claims, seconds
 
     # The thread
+
+    def _has_thread(self) -> bool:
+        """Tell whether there is the thread; where the machine has none left, nobody has to wait."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="group", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
 
     def _run(self) -> None:
         while True:

@@ -142,11 +142,16 @@ def _find(name: str, search: str) -> str:
     )
 
 
+def cannot_start_now(program: str, reason: str) -> TryLater:
+    """Return what to raise where the machine is short of something."""
+    return TryLater(_SHORTAGE_DELAY, f"{program} cannot be started now: {reason}")
+
+
 def _cannot_start(error: OSError, path: str) -> Exception:
     number = error.errno or 0
     reason = os.strerror(number)
     if number in _SHORTAGES:
-        return TryLater(_SHORTAGE_DELAY, f"{path} cannot be started now: {reason}")
+        return cannot_start_now(path, reason)
     if is_trouble(error):
         return trouble(error, f"starting {path}")
     hint = {

@@ -12,7 +12,7 @@ from queuedriver.driving.limits import Limits
 from queuedriver.errors import Interrupted
 from queuedriver.processors.answers import Answer, Fault, parse, take_line
 from queuedriver.processors.child import TAIL, Stderr
-from queuedriver.processors.program import Program
+from queuedriver.processors.program import Program, cannot_start_now
 
 # From a closed pipe to the exit status that explains it, in seconds.
 _LAST_BREATH = 1.0
@@ -22,8 +22,12 @@ class RunningServer:
     """A server with its pipes. It has at most one question at a time."""
 
     def __init__(self, program: Program) -> None:
+        try:
+            self.stderr = _Stderr()
+        except RuntimeError as error:
+            # The machine has no thread left, which is no document's fault.
+            raise cannot_start_now(program.arguments[0], str(error)) from None
         (stdin, self._questions), (self._answers, stdout) = os.pipe(), os.pipe()
-        self.stderr = _Stderr()
         try:
             self.child = program.spawn(program.arguments, stdin, stdout, self.stderr.writer)
         except BaseException:
@@ -156,11 +160,16 @@ class _Stderr(Stderr):
         super().__init__()
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="server-stderr", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self.close()
+            raise
 
     def close(self) -> None:
         os.eventfd_write(self._stop, 1)
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         self.read()
         os.close(self._stop)
         super().close()

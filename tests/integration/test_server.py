@@ -20,7 +20,7 @@ from queuedriver.format.settings import Publication
 from queuedriver.processors.answers import MAX_LINE, Fault, parse, question, take_line
 from queuedriver.processors.child import TAIL
 from queuedriver.processors.server import ServerProcessor
-from tests.holdings import child_processes, open_files
+from tests.holdings import child_processes, open_files, without_collections
 from tests.limits import LimitsByFact
 from tests.waiting import PATIENCE, is_alive, until
 
@@ -269,6 +269,28 @@ def test_death_without_a_document_is_charged_to_none(desk: Desk) -> None:
     (pid,) = desk.starts()
     os.kill(pid, 9)
     until(lambda: not is_alive(pid))
+    desk.do("write(''); say(ok=True)")
+    assert len(desk.starts()) == 2
+
+
+def test_no_thread_left_on_the_machine_is_charged_to_none_and_leaves_nothing_open(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    desk.do("write(''); say(ok=True)")
+    (pid,) = desk.starts()
+    os.kill(pid, 9)
+    until(lambda: not is_alive(pid))
+    with without_collections(), monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(TryLater, match="cannot be started now: can't start new thread"):
+            desk.do("write(''); say(ok=True)")
+        before = open_files()
+        with pytest.raises(TryLater):
+            desk.do("write(''); say(ok=True)")
+        assert open_files() == before
     desk.do("write(''); say(ok=True)")
     assert len(desk.starts()) == 2
 

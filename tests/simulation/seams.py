@@ -317,7 +317,7 @@ def installed(world: World) -> Iterator[None]:
     # nothing here.
     with (
         seam(journal.Journal, "flush", lambda journal: journal.pending.clear()),
-        seam(group, "_SHORT", 0),
+        seam(group, "SHORT", 0),
         seam(filesystem, "SYNC_ALL_FROM", 1),
     ):
         try:

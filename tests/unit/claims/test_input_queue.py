@@ -115,6 +115,17 @@ def test_a_document_that_failed_or_was_troubled_is_claimed_alone(pair: Pair, tro
     assert not claims[1][0].outputs.plain
 
 
+def test_claims_of_a_batch_are_given_back_at_once_when_the_next_cannot_be_made(pair: Pair) -> None:
+    for docid in ("a", "b", "c"):
+        pair.bench.put(f"in/{docid}.ready")
+    pair.queue.waiting.names += ["a.ready", "b.ready", "c.ready"]
+    pair.inside.only = "a.ready"
+    with pytest.raises(OSError, match="error"):
+        pair.queue.claim_some(8, 0.0)
+    assert pair.states() == {"a": "ready", "b": "ready", "c": "ready"}
+    assert pair.queue.later == []
+
+
 def test_claim_that_fails_is_raised(pair: Pair) -> None:
     pair.bench.put("in/doc.ready")
     pair.inside.fails = ".working"
@@ -314,7 +325,29 @@ def test_nobody_knows_how_long_a_document_has_waited_that_is_gone(bench: "Bench"
     assert bench.open().waiting.waited("a.ready") is None
 
 
+def test_a_document_that_ended_without_an_output_has_ended_whatever_becomes_of_others(
+    pair: Pair,
+) -> None:
+    claims = [pair.claim(docid) for docid in ("a", "b")]
+    claims[1].outputs.take(b"x", pair.limits)
+    pair.inside.fails = ".written"
+    with pytest.raises(OSError, match="error"):
+        pair.queue.end(claims, [DONE, DONE])
+    assert [claim.fate for claim in claims] == ["finished", "released"]
+    assert [event.event for event in pair.queue.journal.pending] == ["released", "finished"]
+    assert pair.states() == {"b": "ready"}
+
+
 # Why attempts failed
+
+
+def test_what_is_done_between_two_failures_of_a_batch_is_told_between_them(pair: Pair) -> None:
+    claims, told = [pair.claim(docid) for docid in ("a", "b", "c")], list[str]()
+    pair.queue.charged = lambda queue, failure: told.append("failed")
+    pair.queue.worked = lambda seconds, documents: told.append("done")
+    failed = Failed(Failure(cause="exit", message="7"))
+    pair.queue.end(claims, [failed, DONE, failed])
+    assert told[:3] == ["failed", "done", "failed"]
 
 
 def test_causes_of_attempts_that_were_charged_are_told_and_of_no_others(bench: "Bench") -> None:

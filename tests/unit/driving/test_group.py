@@ -1,5 +1,6 @@
 """Finished documents of a durable queue wait for company, but not for long."""
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -141,6 +142,21 @@ def test_documents_wait_as_long_as_handing_over_takes_within_bounds(
     desk.now += 0.2 * longest
     desk.add("d")
     assert desk.handed_over == [["b", "c", "d"]]
+
+
+def test_while_the_machine_has_no_thread_left_each_document_is_handed_over_at_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    desk.settle()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        desk.add("a", "b")
+    assert desk.handed_over == [["a"], ["b"]]
+    desk.add("c", "d")
+    assert desk.handed_over == [["a"], ["b"]]
 
 
 def test_what_waits_is_handed_over_while_the_next_document_takes_long(desk: Desk) -> None:

@@ -19,11 +19,13 @@ from queuedriver.claims.document import Document, Output
 from queuedriver.claims.liveness import CRASHED
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver, Turns
+from queuedriver.driving.group import SHORT
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Left
 from queuedriver.errors import ConfigError, NotFound, PermanentError, TryLater
 from queuedriver.format import names
+from queuedriver.format.settings import Settings
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import CallProcessor
@@ -58,16 +60,24 @@ class Ailing(Directory):
 class Bank:
     """An open queue, and the turns of a driver on it."""
 
-    def __init__(self, bench: "Bench", function: Callable[..., Any], batch: int = 1) -> None:
+    def __init__(
+        self,
+        bench: "Bench",
+        function: Callable[..., Any],
+        batch: int = 1,
+        settings: Settings | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.directory = Ailing.open(bench.directory("in").path)
-        self.queue = queue = bench.open(directory=self.directory)
+        self.queue = queue = bench.open(directory=self.directory, settings=settings)
         found = opened_with(queue)
+        self.registration = found.beats.registration
         self.limits = Limits()
         self.tally = Tally()
         self.batch = batch
         options = Options(batch=batch, poll=True)
         processor = CallProcessor(function)
-        self.turns = Turns(found, processor, self.limits, self.tally, options)
+        self.turns = Turns(found, processor, self.limits, self.tally, options, clock)
 
     def work(self, docid: str = "doc") -> None:
         if self.batch > 1:
@@ -114,6 +124,74 @@ def drain(
     source, to = bench.directory("in").path, bench.directory("out").path
     asked = Options(drain=True, poll=True, **options)
     return Driver(source, function, to, options=asked, clock=clock).run()
+
+
+# Durable documents that wait for one sync
+
+
+def works_but_for_bad_ones(document: Document) -> bytes:
+    if document.docid.startswith("bad"):
+        raise ValueError("no good")
+    if document.docid == "hopeless":
+        raise ConfigError("its program is gone")
+    return document.read()
+
+
+@pytest.fixture
+def group(bench: "Bench", banks: list[Bank]) -> Iterator[Bank]:
+    """A driver of a durable queue, by whose clock documents take no time, and the next good ones
+    wait for company: the last of those that were done does."""
+    banks.append(
+        bank := Bank(bench, works_but_for_bad_ones, 1, Settings(durable=True), lambda: 0.0)
+    )
+    with bank.turns.group:
+        for number in range(SHORT):
+            bench.put(f"in/doc{number}.ready")
+            bank.work(f"doc{number}")
+        assert [claim.docid for claim in bank.turns.group.claims.values()] == [f"doc{SHORT - 1}"]
+        yield bank
+
+
+def test_a_claim_is_given_back_at_once_when_those_before_it_cannot_be_handed_over(
+    bench: "Bench", group: Bank
+) -> None:
+    bench.put("in/next.failed")
+    group.directory.fails = (".written",)
+    with pytest.raises(OSError, match="Input/output"):
+        group.turns.work_off(group.queue, ["next.failed"])
+    assert bench.ls() == [f"doc{SHORT - 1}.ready", "next.failed"]
+    assert group.queue.later == []
+
+
+def test_a_document_that_failed_is_given_back_when_those_before_it_cannot_be_handed_over(
+    bench: "Bench", group: Bank
+) -> None:
+    bench.put("in/bad.ready")
+    group.directory.fails = (".written",)
+    with pytest.raises(OSError, match="Input/output"):
+        group.work("bad")
+    assert bench.ls() == ["bad.ready", f"doc{SHORT - 1}.ready"]
+    assert group.tally.failed == 0
+
+
+def test_a_driver_that_cannot_go_on_hands_over_what_waits_and_gives_its_document_back(
+    bench: "Bench", group: Bank
+) -> None:
+    bench.put("in/hopeless.ready")
+    with pytest.raises(ConfigError):
+        group.work("hopeless")
+    assert bench.ls() == ["hopeless.ready"]
+    assert len(bench.ls("out")) == SHORT
+
+
+def test_a_success_that_waits_for_its_sync_ends_a_streak_of_failures(
+    bench: "Bench", group: Bank
+) -> None:
+    for docid in ("bad1", "good", "bad2"):
+        bench.put(f"in/{docid}.ready")
+        group.work(docid)
+    assert group.registration.streak == 1
+    assert bench.ls() == ["bad1.failed", "bad2.failed"]
 
 
 # A file system in trouble
