@@ -12,6 +12,9 @@ So the disk keeps two things, what everybody sees and what would be there after 
 An fsync of a directory saves what was changed in it, and what that needs. An fsync of a file does
 not save its name.
 
+What a disk does not take is lost with the next power cut, and until then to be seen. A kernel says
+so once: to who syncs that file next, and to each who next syncs all by a descriptor of then.
+
 A new file gets the lowest number that is free, as on ext4: what is remembered of a file by its
 number is soon told of another. A number is free when its file has no name and nobody has it open;
 where a power cut may bring the file back, not before that is impossible.
@@ -37,6 +40,7 @@ class Inode:
         "durable_links",
         "entries",
         "links",
+        "lost",
         "mtime",
         "number",
         "opens",
@@ -45,6 +49,7 @@ class Inode:
         "stuck",
         "synced",
         "target",
+        "untold",
     )
 
     def __init__(
@@ -67,6 +72,9 @@ class Inode:
         self.synced = b""
         self.durable: dict[str, Inode] = {}
         self.durable_links = 0
+        # Whether what was written to a file can never be safe, as the disk did not take it; and
+        # whether nobody who synced it was told.
+        self.lost = self.untold = False
         # Earlier listings of a directory, for whoever is to be shown one.
         self.past: list[Listing] = []
 
@@ -99,6 +107,10 @@ class Disk:
         # Whether a power cut is to come, and whether old listings will be asked for.
         self.tracks = False
         self.remembers = False
+        # How often the disk did not take what was written, and whether anybody who synced all of it
+        # was told of the last time.
+        self.failures = 0
+        self.is_told = True
         self._unsynced: list[tuple[Change, ...]] = []
 
     def new(self, directory: bool = False, target: str | None = None) -> Inode:
@@ -185,16 +197,32 @@ class Disk:
     def sync(self, inode: Inode) -> None:
         """Of a file its bytes, of a directory its names."""
         if inode.entries is None:
-            inode.synced = inode.data
+            if not inode.lost:
+                inode.synced = inode.data
         elif self._unsynced:
             self._save(inode)
 
     def sync_all(self) -> None:
         for inode in self.inodes():
-            inode.synced = inode.data
+            if not inode.lost:
+                inode.synced = inode.data
         for changes in self._unsynced:
             _apply(changes)
         self._unsynced.clear()
+
+    def lose_writes(self) -> None:
+        """The disk does not take the bytes that are not safe yet. Everybody goes on to see them,
+        who syncs them next is told, and who does so once more, that all is well."""
+        lost = [
+            inode
+            for inode in (self.inodes() if self.tracks else ())
+            if inode.entries is None and inode.synced != inode.data
+        ]
+        for inode in lost:
+            inode.lost = inode.untold = True
+        if lost:
+            self.failures += 1
+            self.is_told = False
 
     def track(self) -> None:
         """From here on, keep apart what a power cut would leave. All that is there is safe."""
@@ -221,7 +249,8 @@ class Disk:
                 inode.past.clear()
             elif inode.synced != inode.data:
                 kept = (inode.synced, inode.data[: len(inode.data) // 2], inode.data)
-                inode.data = inode.synced = kept[choose(3)]
+                inode.data = inode.synced = inode.synced if inode.lost else kept[choose(3)]
+            inode.lost = inode.untold = False
         self._count_anew()
 
     def _count_anew(self) -> None:

@@ -14,6 +14,8 @@
     turn, replace, away
               somebody turns a symlink, or moves a directory (`outsiders.py`)
     fill      the disk is full, or nearly, for a while
+    unwritten
+              the disk does not take what was written and is not synced; who syncs it is told once
 
 The same schedule gives the same run, always, and a shorter one is a simpler story.
 """
@@ -270,6 +272,10 @@ class Happenings:
     def _silence(self, which: int) -> None:
         self._say(f"{LEASE + 20:g} s pass")
         self.world.pass_time(LEASE + 20.0)
+
+    def _unwritten(self, which: int) -> None:
+        self._say("THE DISK DOES NOT TAKE WHAT WAS WRITTEN")
+        self.world.disk.lose_writes()
 
     # The promise that can be broken at any step
 

@@ -34,7 +34,7 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 class Open:
     """An open file."""
 
-    __slots__ = ("flags", "inode", "name", "position")
+    __slots__ = ("failures", "flags", "inode", "name", "position")
 
     def __init__(self, inode: Inode, flags: int, name: str = "") -> None:
         self.inode = inode
@@ -42,6 +42,8 @@ class Open:
         self.name = name
         self.flags = flags
         self.position = 0
+        # Of how many failures of the disk who syncs all by it was told, or need not be.
+        self.failures = 0
 
 
 class Stat(NamedTuple):
@@ -421,12 +423,19 @@ class Kernel:
 
     @step
     def fsync(self, fd: int) -> None:
-        self.disk.sync(self._open(fd).inode)
+        inode = self._open(fd).inode
+        self.disk.sync(inode)
+        if inode.untold:
+            inode.untold = False
+            _fail(errno.EIO)
 
     @step
     def syncfs(self, fd: int) -> None:
-        self._open(fd)
+        file = self._open(fd)
         self.disk.sync_all()
+        if file.failures < self.disk.failures:
+            file.failures, self.disk.is_told = self.disk.failures, True
+            _fail(errno.EIO)
 
     @step
     def sync_file_range(self, fd: int) -> None:
@@ -443,6 +452,8 @@ class Kernel:
 
     def _descriptor(self, file: Open) -> int:
         file.inode.opens += 1
+        # One that nobody was told of is told to those who come later, too.
+        file.failures = self.disk.failures - (not self.disk.is_told)
         # No number is given twice, not even in another run.
         self._last_fd = fd = self._last_fd + 1
         self.files[fd] = file

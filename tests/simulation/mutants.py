@@ -8,7 +8,7 @@ what it changes, in which scenes it would show, and which interruptions are like
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from queuedriver.claims import liveness
@@ -170,6 +170,17 @@ def output_directory_is_not_synced(kernel: Kernel, inode: Inode) -> bool:
 @mutant(of((Kernel, "syncfs")), kinds=_CUTS, scenes=("synced as one",))
 def nothing_is_synced_as_one(kernel: Kernel, fd: int) -> None:
     """Neither the bytes nor the name of an output are on disk when the commit is."""
+
+
+_fsync = Kernel.fsync
+_WORN = {"switch": 1, "unwritten": 2, "cut": 2}
+
+
+@mutant(of((Kernel, "fsync")), kinds=_WORN, scenes=("unwritten",))
+def a_sync_that_fails_is_not_heard(self: Kernel, fd: int) -> None:
+    """Bytes that the disk did not take are published, and gone after a power cut."""
+    with suppress(OSError):
+        _fsync(self, fd)
 
 
 @mutant(syncs, kinds=_CUTS)

@@ -17,7 +17,7 @@ _RETRIES = Settings().retries
 # What the system said of a call may cost a claim: it is given back, and made again.
 _COSTS_A_CLAIM = ("crash", "pause", "silence", "fail", "reboot", "cut", "stale")
 # Each driver may find out for itself; while a disk is full, again and again.
-_COSTS_SOME = {"turn": 2, "replace": 4, "away": 4, "fill": 40}
+_COSTS_SOME = {"turn": 2, "replace": 4, "away": 4, "fill": 40, "unwritten": 4}
 # What will be asked of what has happened.
 COUNTED = (*_COSTS_A_CLAIM, *_COSTS_SOME, "lose")
 _PLANS = f"{names.PRIVATE}/claims"

@@ -138,6 +138,17 @@ SCENES: Mapping[str, Scene] = {
         # Room for some, and not for others.
         Scene("full", ("good-a", "many-b"), _options(durable=True), also=(("fill", 40),)),
         Scene("full of large", ("large-a", "good-b"), _options(), also=(("fill", 40),)),
+        # What is written does not always get to the disk, which says so once.
+        *(
+            Scene(
+                f"unwritten{how}",
+                ("good-a", "many-b", "good-c"),
+                _options(durable=True),
+                syncs_as_one=bool(how),
+                also=(("unwritten", 20), ("cut", 20)),
+            )
+            for how in ("", " as one")
+        ),
         # Items that the system will not move.
         *(Scene(kind, (f"{kind}-a", "good-b", "good-c"), _options()) for kind in STUCK),
         # Brokers, and jobs of some tasks.
