@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from queuedriver.disk.journal import read_history
 from queuedriver.driving.driver import Driver
 from queuedriver.errors import FileSystemTrouble, QueueError
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import JOURNAL
 from queuedriver.format.records import Counters, Registration, Report
-from queuedriver.operating.history import read_history
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor

@@ -4,16 +4,13 @@ program     finds the command that is called, runs it, and says how it ended
 words       reads a command's words by the parameters of its function
 help        draws help, completes words, and says what is wrong with a line, by typer
 arguments   parameters, questions and warnings that several commands have
-docids      finds the documents that a command line names
 render      tables, colours, JSON, and names that cannot steer a terminal
-put         submits files; `submitting` lets them in
+put         submits files
 intake      takes what others drop into a folder
-run         one driver; `progress` tells a terminal how far it is
-get         collects what a queue holds as plain files
+run         one driver, and how far it is, for a terminal; get, which collects documents as files
 status      counts a queue's documents, and says what its drivers do
-look        list, show, why, history; `showing` has how documents look
-operate     retry, discard, pause, resume, quit, close, reopen, recover
-check       names every broken rule of a queue, and repairs
+look        list, show, why, history: how documents look
+operate     retry, discard, pause, resume, quit, close, reopen, recover, check
 settings    what a struct of settings is as a command line, and what it makes of one
 broker, worker, client
             the front doors, each with a command for each protocol; `stderr_thread` writes what a
@@ -53,7 +50,7 @@ COMMANDS = {
     "put": Command("put", "put", "Submit files to a queue."),
     "intake": Command("intake", "intake", "Take what others drop into a folder."),
     "run": Command("run", "run", "Drive a processor over queues."),
-    "get": Command("get", "get", "Collect what a queue holds as plain files, each exactly once."),
+    "get": Command("run", "get", "Collect what a queue holds as plain files, each exactly once."),
     "status": Command("status", "status", "Count the documents, and say what the drivers do."),
     "list": Command("look", "list_items", "List the documents of a queue."),
     "show": Command("look", "show", "Show all that is known of a document."),
@@ -74,7 +71,7 @@ COMMANDS = {
     "fuq": Command("fuq", "", "Submit arrays of jobs, and steer them.", _FUQ),
     "keys": Command("broker", "keys", "Make keys by which brokers and workers know each other."),
     "recover": Command("operate", "recover", "Take back what dead drivers left."),
-    "check": Command("check", "check", "Name every broken rule of a queue; repair on request."),
+    "check": Command("operate", "check", "Name every broken rule of a queue; repair on request."),
 }
 
 PROGRAM = Program(
@@ -86,10 +83,6 @@ PROGRAM = Program(
     "found, 69 id held, 70 bug, 73 cannot create, 74 file system, 75 later, 77 permission, "
     "78 configuration, 128+n signal n.",
     other="watchdogd",
-    elsewhere=frozenset(
-        {"trace", "top", "logs", "discarded", "batch", "replay", "scale", "restart"}
-        | {"reload", "stop"}
-    ),
     # Users' functions and plug-ins, and ZeroMQ, which sends what is left when it is destroyed.
     foreign={"run": "--call"} | dict.fromkeys(["intake", "broker", "worker", "client", "fuq"], ""),
 )

@@ -3,6 +3,7 @@
 None of it is on the way of a command that works: `words.py` has read that.
 """
 
+import importlib
 import inspect
 import os
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,8 @@ def answer(program: "Program", args: Sequence[str]) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else program.name
-        elsewhere = next((arg for arg in args if arg in program.elsewhere), "")
+        others = importlib.import_module(f"{program.other}.cli").COMMANDS.keys()
+        elsewhere = next((arg for arg in args if arg in others - program.commands.keys()), "")
         if elsewhere and not _called(program, args):
             words = f"{elsewhere} is a command of {program.other}"
             raise BadArgument(f"{words}; see {program.other} {elsewhere} --help") from None

@@ -1,16 +1,18 @@
-"""`retry`, `discard`, `pause`, `resume`, `quit`, `close`, `recover`: what an operator does."""
+"""What an operator does: retry, discard, pause, resume, quit, close, reopen, recover, check; and
+which documents a line names: by docid, by file, without the extension, or by a glob."""
 
 import contextlib
+import fnmatch
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import say, say_some
-from queuedriver.cli.arguments import AS_JSON, QUEUE, QUEUES, YES, confirm, warn_of
-from queuedriver.cli.docids import by_glob, matching, meant
-from queuedriver.cli.render import escape_name, write_json
+from queuedriver.cli.arguments import AS_JSON, QUEUE, QUEUES, YES, confirm, lines_of, warn_of
+from queuedriver.cli.render import escape_name, paint_for, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.journal import Journal
 from queuedriver.errors import LATER, BadArgument, NotFound
@@ -18,10 +20,15 @@ from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
+from queuedriver.operating.document_view import docid_of, with_extension
 from queuedriver.operating.operations import Result, Unjudged
 from queuedriver.operating.queue import Queue, opened
 
+if TYPE_CHECKING:
+    from queuedriver.check.files import Finding
+
 _FAILED = 1
+_BROKEN = 1
 
 _DOCIDS = argument(
     "(DOCID... | -)",
@@ -119,6 +126,43 @@ def report_refusals(results: Sequence[Result]) -> int:
     if came["missing"]:
         return NotFound.exit_code
     return _FAILED if came["refused"] else 0
+
+
+# Which documents
+
+
+def meant(given: Sequence[str] | None) -> list[str]:
+    """Return the docids that a command line names, by whatever name of their files, each once;
+    `-` stands for those on stdin, one a line."""
+    if not given:
+        raise BadArgument("which documents? name DOCIDs, or - to read them from stdin")
+    found: dict[str, None] = {}
+    for one in given:
+        # What a shell makes of `discarded/*` will do: docids have no path, and no such ending.
+        lines = lines_of("-") if one == "-" else [one]
+        found |= {docid_of(line).removesuffix(names.REPORT): None for line in lines}
+    return list(found)
+
+
+def is_meant(text: str, docid: str) -> bool:
+    """Return whether a text may stand for a docid: it is it, a glob for it, or lacks its end."""
+    return docid == text or docid.startswith(f"{text}.") or fnmatch.fnmatchcase(docid, text)
+
+
+def matching(given: Iterable[str], known: Collection[str]) -> list[str]:
+    """Return the docids that are meant, of those that are known: what is known by just this name,
+    all that match a glob, or the one that has an extension more. Any other stays as it is."""
+    found: dict[str, None] = {}
+    for one in given:
+        matched = [one] if one in known else fnmatch.filter(known, one)
+        # What nothing matches is named as it was written.
+        found |= dict.fromkeys(matched or [with_extension(one, known) or one])
+    return list(found)
+
+
+def by_glob(given: Sequence[str] | None, chosen: Collection[str]) -> bool:
+    """Return whether any of what was chosen was not named one by one."""
+    return any(one not in chosen and set(one) & set("*?[") for one in given or ())
 
 
 # Control files
@@ -230,3 +274,49 @@ def _line(event: Event) -> str:
     if event.renamed:
         words += f"; it goes on as {event.renamed}"
     return escape_name(words)
+
+
+# Check
+
+
+def check(
+    queue: str = QUEUE,
+    repair: bool = flag("Repair what can be repaired without losing anything."),
+    as_json: bool = AS_JSON,
+) -> int:
+    """Name every broken rule of a queue.
+
+    What dead drivers left, documents without reports and reports without documents, what is
+    remembered of documents that are not there any more, items that no driver can move or read.
+    Prints nothing when all is well, and exits 1 while a rule is broken. Drivers may run meanwhile:
+    only what two looks see is named.
+
+    With --repair: recovers, names, sets aside. Nothing of a document is deleted; what may still be
+    wanted is kept in .queuedriver/orphans for 7 days.
+    """
+    # Late: the others need none of its rules.
+    from queuedriver.check import check as checking
+
+    with Queue.open(queue) as looked_at:
+        mended, found = checking.repair(looked_at) if repair else ([], checking.check(looked_at))
+        if as_json:
+            told = {"repaired": mended, "findings": found}
+            write_json({"queue": looked_at.path, "clean": not found, **told})
+        elif mended or found:
+            print(*_findings(mended, found), sep="\n")
+    return _BROKEN if found else 0
+
+
+def _findings(mended: "Sequence[Finding]", found: "Sequence[Finding]") -> Iterator[str]:
+    for one in mended:
+        yield f"repaired {one.rule}: {escape_name(f'{one.subject}: {one.message}')}"
+    broken = paint_for(sys.stdout).bad("broken")
+    for one in found:
+        repair = f"; --repair {one.repair}" if one.repair else ""
+        yield f"{broken} {one.rule}: {escape_name(f'{one.subject}: {one.message}{repair}')}"
+    words = [f"{len(mended):,} repaired"] if mended else []
+    rules = format_count(len({one.rule for one in found}), "broken rule")
+    words.append(f"{format_count(len(found), 'finding')} of {rules}" if found else "ok")
+    if mendable := sum(1 for one in found if one.repair):
+        words.append(f"--repair knows what to do about {mendable:,}")
+    yield "; ".join(words)

@@ -51,9 +51,8 @@ class Program(NamedTuple):
     commands: Mapping[str, Command]
     help: str
     exit_codes: str
-    # Another program, and which of its commands people look for here.
-    other: str = ""
-    elsewhere: frozenset[str] = frozenset()
+    # Another program, whose commands people may look for here.
+    other: str
     # Commands that run code of others in this process, which may rely on objects being destroyed at
     # the end; and by which option they do, if not always.
     foreign: Mapping[str, str] = MappingProxyType({})

@@ -1,4 +1,5 @@
-"""Notes what happens to documents: one append-only file of JSON lines per writer.
+"""Notes what happens to documents, one append-only file of JSON lines per writer; and reads it, all
+at once, in the order of time.
 
     .queuedriver/journal/<writer>.jsonl              what this writer notes now
     .queuedriver/journal/<writer>.<14 hex>.jsonl     rotated away then (microseconds, epoch)
@@ -7,7 +8,8 @@ A writer is a driver id, or `put-<host>` for the submitters of one host: no file
 hosts, because network file systems lose lines when two append. Lines are kept in memory until the
 driver's next look, 0.1 s (0.5 s where each write is a request to a server), and leave in one
 write(2) with O_APPEND, so a crash costs as much and at most cuts the last line; the next writer
-starts on a line of its own, and a reader (`operating/history`) skips what does not parse.
+starts on a line of its own. A reader skips and counts what does not parse; meanwhile files may be
+appended to, rotated and removed, by any number of writers.
 
 The journal is for people. Nothing is decided by it, so its troubles (a full disk, a read-only
 file system) stop no work and charge no document: a bounded number of lines waits for better times,
@@ -20,12 +22,12 @@ import re
 import stat
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 from queuedriver.disk.filesystem import Directory, open_fd, regular_size
-from queuedriver.format.event import Event, decode, encode
+from queuedriver.format.event import MAX_LINE, Event, decode, encode
 from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.units import format_count
 
@@ -34,7 +36,7 @@ _RETRY = 1.0
 # A few MB; at a thousand documents a second, ten seconds of a full disk.
 _MAX_PENDING = 10_000
 # `.queuedriver/journal`: where others may write, these two are to be no symlinks.
-INSIDE = 2
+_INSIDE = 2
 
 # How many journals `lately` reads, and how much of the end of each, in bytes: a few requests to the
 # server of a network file system, for some hundred documents.
@@ -42,6 +44,20 @@ _DRAWN = 8
 _END = 32 << 10
 # Events of documents that took as long as documents do.
 _DONE = ("published", "finished")
+
+# A file rotated away before this many seconds before an instant has nothing from after it: the
+# slack is for a clock that was set back.
+_CLOCK_SLACK = 3600.0
+# Listings of one reading. Two are enough but for files that rotate meanwhile; a network file system
+# may go on listing a name that is gone for a minute.
+_PASSES = 20
+# Of one file no more is read than this, its end: several times what a writer lets it grow to; in
+# bytes. What is longer is another program's, or nobody's.
+_MOST = 256 << 20
+# Bytes that are read at once.
+_BLOCK = 1 << 20
+# What every JSON writer leaves as it is.
+_PLAIN = re.compile(r"[A-Za-z0-9 ._-]+")
 
 _WRITER = re.compile(r"[A-Za-z0-9_-]{1,80}")
 FILE = re.compile(rf"({_WRITER.pattern})(?:\.([0-9a-f]{{14}}))?\.jsonl")
@@ -152,7 +168,7 @@ class Journal:
         # Late: submitting, too, comes by here, and needs no lot.
         import random
 
-        with suppress(OSError), Directory.open(self.directory, inside=INSIDE) as journals:
+        with suppress(OSError), Directory.open(self.directory, inside=_INSIDE) as journals:
             found = [one for one in map(FILE.fullmatch, journals.names()) if one and not one[2]]
             others = [one[0] for one in found if one[1] != self.writer]
             for name in (*random.sample(others, min(_DRAWN, len(others))), f"{self.writer}.jsonl"):
@@ -190,7 +206,7 @@ class Journal:
         above, name = os.path.split(self.directory)
         # Only this one level is made: where there is no queue, a journal must not make one.
         with (
-            Directory.open(above, inside=INSIDE - 1) as private,
+            Directory.open(above, inside=_INSIDE - 1) as private,
             private.subdirectory(name, create=True) as directory,
         ):
             file = f"{self.writer}.jsonl"
@@ -214,7 +230,7 @@ class Journal:
             return
         name = f"{self.writer}.jsonl"
         rotated = f"{self.writer}.{time.time_ns() // 1000:014x}.jsonl"
-        with Directory.open(self.directory, inside=INSIDE) as directory:
+        with Directory.open(self.directory, inside=_INSIDE) as directory:
             # It may be faster even now, and in the same microsecond: never replace what it rotated.
             directory.rename_new(name, rotated)
             old = sorted(
@@ -238,3 +254,111 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
+
+
+# Read
+
+
+class Reading(NamedTuple):
+    """Events in the order of their times; lines that did not parse; files that did not open."""
+
+    events: list[Event]
+    skipped: int
+    unreadable: list[str]
+
+
+def read_history(directory: str, docid: str) -> Reading:
+    """Read all that happened to one document, also under a docid it was given on the way."""
+    return _read(directory, lambda event: docid in (event.docid, event.renamed), docid)
+
+
+def read_extended(directory: str, stem: str) -> Reading:
+    """Read all that happened to documents whose docids are this stem and an extension."""
+    return _read(directory, lambda event: event.docid.startswith(f"{stem}."), stem)
+
+
+def read_origins(directory: str, name: str) -> Reading:
+    """Read how a file of this name came to be published from here."""
+    return _read(directory, lambda event: name in (event.outputs or ()), name)
+
+
+def read_events(directory: str, since: float = 0.0) -> Reading:
+    """Read all that happened at or after an instant (seconds since the epoch)."""
+    return _read(directory, lambda event: event.at >= since, since=since)
+
+
+def _read(
+    directory: str, wanted: Callable[[Event], bool], text: str = "", since: float = 0.0
+) -> Reading:
+    """Read the events that are wanted. To decode a line takes far longer than to read it, so only
+    those are that have the longest plain part of the text."""
+    needle = max(_PLAIN.findall(text), key=len, default="").encode()
+    found = Reading([], 0, [])
+    skipped = 0
+    for path, file in _files(directory, since, found.unreadable):
+        try:
+            for line in _lines(file, needle):
+                event = decode(line)
+                if event is None:
+                    skipped += 1
+                elif wanted(event):
+                    found.events.append(event)
+        except OSError:
+            found.unreadable.append(path)
+    # Hosts' clocks differ; within one writer's file the order stands, because the sort is stable.
+    found.events.sort(key=lambda event: event.at)
+    return found._replace(skipped=skipped)
+
+
+def _lines(file: BinaryIO, needle: bytes) -> Iterator[bytes]:
+    """Yield the lines that have the needle; of one too long its beginning."""
+    while block := file.read(_BLOCK) + file.readline(MAX_LINE):
+        if needle in block:
+            yield from (line for line in block.split(b"\n") if needle in line and line)
+        while not block.endswith(b"\n") and (block := file.readline(MAX_LINE)):
+            pass
+
+
+def _files(path: str, since: float, unreadable: list[str]) -> Iterator[tuple[str, BinaryIO]]:
+    """Yield each journal file once, open. What is not named like ours is not ours."""
+    try:
+        directory = Directory.open(path, inside=_INSIDE)
+    except FileNotFoundError:
+        return
+    except (NotADirectoryError, PermissionError):
+        unreadable.append(path)
+        return
+    seen: set[tuple[int, int]] = set()
+    with directory:
+        # A file that is rotated after the listing has another name then: list until nothing is new.
+        for _ in range(_PASSES):
+            fresh = False
+            for name in sorted(directory.names()):
+                found = FILE.fullmatch(name)
+                if not found or (found[2] and int(found[2], 16) / 1e6 < since - _CLOCK_SLACK):
+                    continue
+                path = os.path.join(directory.path, name)
+                try:
+                    fd = directory.open_read(name)
+                except FileNotFoundError:
+                    fresh = True
+                    continue
+                except OSError:
+                    if path not in unreadable:
+                        unreadable.append(path)
+                    continue
+                with open_fd(fd):
+                    status = os.fstat(fd)
+                    identity = (status.st_dev, status.st_ino)
+                    if not stat.S_ISREG(status.st_mode) or identity in seen:
+                        continue
+                    seen.add(identity)
+                    fresh = True
+                    if status.st_size > _MOST:
+                        # Whoever reads is told that this is not all of it.
+                        os.lseek(fd, status.st_size - _MOST, os.SEEK_SET)
+                        unreadable.append(path)
+                    with open(fd, "rb", closefd=False) as file:
+                        yield path, file
+            if not fresh:
+                return

@@ -4,6 +4,5 @@ queue.py           a queue: its items, its reports, its control files. Read this
 submission.py      how documents enter: written aside, made safe, renamed in
 queue_view.py      what `status` tells of a queue
 document_view.py   what `show`, `why`, `list` and `history` tell of a document
-history.py         what the journals of a queue say, merged
 operations.py      retry, discard, recover
 """

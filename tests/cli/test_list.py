@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.cli import showing
+from queuedriver.cli.look import STATES
 from queuedriver.operating.document_view import list_places
 from queuedriver.operating.queue import Queue
 from tests.cli.queues import call, drive, submit
@@ -126,7 +126,7 @@ def test_memory_does_not_grow_with_what_waits(tmp_path: Path) -> None:
     with Queue.open(tmp_path) as queue:
         tracemalloc.start()
         try:
-            count = sum(1 for _ in list_places(queue, showing.STATES))
+            count = sum(1 for _ in list_places(queue, STATES))
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from queuedriver import __version__, errors
-from queuedriver.cli import COMMANDS, PROGRAM
+from queuedriver.cli import COMMANDS
 from tests.cli.processes import ENVIRON, QUEUEDRIVER, command, ended, start
 from tests.cli.queues import PATIENCE, call, listed
 from tests.waiting import until
-from watchdogd.cli import PROGRAM as WATCHDOGD
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -130,8 +129,6 @@ def test_a_command_of_the_other_program_is_told_where_it_is(capsys: Capsys) -> N
         2,
         "queuedriver: trace is a command of watchdogd; see watchdogd trace --help\n",
     )
-    assert PROGRAM.elsewhere <= WATCHDOGD.commands.keys()
-    assert WATCHDOGD.elsewhere <= COMMANDS.keys()
 
 
 @pytest.mark.parametrize(

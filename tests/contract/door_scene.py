@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import zmq
 
+from queuedriver.disk.journal import read_events
 from queuedriver.doors.broker import Broker
 from queuedriver.doors.settings import settings_of
 from queuedriver.doors.transports import tcp
@@ -31,7 +32,6 @@ from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message
 from queuedriver.errors import NotFound, QueueError
 from queuedriver.format import names
 from queuedriver.jobs.jobfile import JobFile, encode
-from queuedriver.operating.history import read_events
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.contract.door_events import Row

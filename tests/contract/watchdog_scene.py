@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from queuedriver.disk.journal import read_history
 from queuedriver.format.names import JOURNAL, PRIVATE
-from queuedriver.operating.history import read_history
 from tests.contract.watchdog_events import EVENTS, Event
 from tests.testbed.fuse_mount import Faulty
 from tests.waiting import PATIENCE

@@ -14,11 +14,11 @@ from queuedriver.check.check import check
 from queuedriver.claims.attempts import ATTEMPTS
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.leftovers import SCRAPS
+from queuedriver.disk.journal import read_events, read_history
 from queuedriver.format import names
 from queuedriver.format.event import describe
 from queuedriver.format.names import INCOMING, JOURNAL
 from queuedriver.format.records import Report
-from queuedriver.operating.history import read_events, read_history
 from queuedriver.operating.queue import Queue
 from tests.crash.chaos_documents import QUEUES, RESULTS, Submission
 

@@ -21,12 +21,12 @@ import msgspec
 from queuedriver.check import check as checking
 from queuedriver.claims.liveness import identify
 from queuedriver.cli import run as queuedriver
+from queuedriver.disk.journal import read_events, read_history
 from queuedriver.driving.closing import close_if_fed
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
 from queuedriver.format.event import Event, describe
 from queuedriver.format.records import Record, Registration, encode_report
-from queuedriver.operating.history import read_events, read_history
 from queuedriver.operating.queue import Queue
 from tests.fuzz.memory import HOST, PIPELINE, TOKEN
 from tests.fuzz.promise import Target, check_error, check_shown

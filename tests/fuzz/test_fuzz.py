@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from queuedriver.disk.journal import read_events
 from queuedriver.format.event import Event, describe
-from queuedriver.operating.history import read_events
 from queuedriver.processors import answers
 from tests.cli.processes import command
 from tests.fuzz.files import FILES, clean_up, yard

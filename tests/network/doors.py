@@ -17,6 +17,7 @@ import msgspec
 
 from queuedriver.check.check import check
 from queuedriver.claims.document import Document
+from queuedriver.disk.journal import read_events
 from queuedriver.doors.broker import Broker
 from queuedriver.doors.fuq.runner import run_worker
 from queuedriver.doors.fuq.settings import BrokerSettings, WorkerSettings
@@ -25,7 +26,6 @@ from queuedriver.doors.worker import work as work_for
 from queuedriver.format import names
 from queuedriver.format.names import JOURNAL
 from queuedriver.jobs.jobfile import JobFile, encode, task_docid
-from queuedriver.operating.history import read_events
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.processors.call import CallProcessor

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from queuedriver.disk.journal import journal_path
+from queuedriver.disk.journal import journal_path, read_events
 from queuedriver.errors import LATER
 from queuedriver.format import names
-from queuedriver.operating.history import read_events
 from tests.testbed.slurm.cluster import Cluster
 from tests.waiting import contents, until
 

@@ -18,9 +18,9 @@ import msgspec
 
 from queuedriver.claims.document import Document
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.journal import read_history
 from queuedriver.driving.driver import Driver
 from queuedriver.format import names
-from queuedriver.operating.history import read_history
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests import openings

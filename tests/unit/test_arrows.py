@@ -90,7 +90,6 @@ PARTS = {
     "queuedriver.driving.wake",
     "queuedriver.disk.mounts",
     "queuedriver.disk.journal",
-    "queuedriver.operating.history",
     "queuedriver.claims.leftovers",
     "queuedriver.disk.runtime",
     "queuedriver.disk.filesystem",

@@ -59,7 +59,6 @@ PROGRAM = Program(
     "one does, 66 not found, 69 no watchdog obeys or another one runs, 70 bug, 74 file system, "
     "75 later, 77 permission, 78 configuration, 128+n signal n.",
     other="queuedriver",
-    elsewhere=frozenset({"put", "get", "list", "show", "why", "history", "discard", "close"}),
 )
 main = PROGRAM.main
 run = PROGRAM.run

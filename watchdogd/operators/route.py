@@ -14,13 +14,12 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.claims.liveness import Observer
-from queuedriver.disk.journal import journal_path
+from queuedriver.disk.journal import journal_path, read_origins
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.operating import document_view
 from queuedriver.operating.document_view import DocumentView, docid_of, explain
-from queuedriver.operating.history import read_origins
 from queuedriver.operating.queue import Queue
 from watchdogd.operators.hosts import Chosen, read_controls
 from watchdogd.pipeline.model import Pipeline, Stage

@@ -189,7 +189,7 @@ def test_a_pass_offers_everything_once_and_what_failed_at_its_end(bench: "Bench"
         bench.put(f"in/{number}.ready")
         bench.put(f"in/{number}.failed{number % 3 + 2}")
     picker = picker_of(queue)
-    offered = a_pass(picker, queue.unlink)
+    offered = a_pass(picker, queue.remove)
     assert len(offered) == len(set(offered)) == 100
     assert all(name.endswith(".ready") for name in offered[:50])
     assert not any(name.endswith(".ready") for name in offered[50:])
@@ -217,7 +217,7 @@ def test_what_fails_during_a_pass_is_tried_at_its_end_or_in_the_next(bench: "Ben
         if name.endswith(".ready"):
             queue.rename(name, name.replace(".ready", ".failed"))
         else:
-            queue.unlink(name)
+            queue.remove(name)
 
     offered = a_pass(picker, fail) + a_pass(picker, fail)
     assert sorted(offered[:3]) == ["a.ready", "b.ready", "c.ready"]
@@ -237,7 +237,7 @@ def test_new_arrivals_do_not_keep_an_old_item_from_its_turn(bench: "Bench") -> N
     def take(name: str) -> None:
         # For each that is done two others come.
         nonlocal arrived
-        queue.unlink(name)
+        queue.remove(name)
         for _ in range(2 if arrived < 2000 else 0):
             arrived += 1
             bench.put(f"in/new-{arrived}.ready")
@@ -352,7 +352,7 @@ def test_a_pass_begun_anew_sees_what_is_there_now(bench: "Bench") -> None:
     picker = picker_of(queue)
     assert picker.names(1, 0.0)
     for name in bench.ls():
-        queue.unlink(name)
+        queue.remove(name)
     bench.put("in/d.ready")
     picker.restart()
     assert a_pass(picker) == ["d.ready"]
@@ -430,11 +430,11 @@ def test_who_has_nothing_of_its_own_left_helps_until_nothing_is_left(bench: "Ben
         bench.put(f"in/{number}.ready")
     # The others are alive, and busy with something long.
     picker = picker_of(queue, "me", ["a", "z"])
-    own = a_pass(picker, queue.unlink)
+    own = a_pass(picker, queue.remove)
     assert picker.counts.left == 100 - len(own)
     # The owner has its head start: a pass without anything.
-    assert a_pass(picker, queue.unlink) == []
-    offered = own + a_pass(picker, queue.unlink)
+    assert a_pass(picker, queue.remove) == []
+    offered = own + a_pass(picker, queue.remove)
     assert sorted(offered) == sorted(f"{number}.ready" for number in range(100))
 
 
@@ -523,7 +523,7 @@ def race(path: str, me: str, ids: list[str], acquainted: bool, begin: Any, told:
                 picker.lost(found)
                 continue
             got += 1
-            queue.unlink(working)
+            queue.remove(working)
     told.put((got, lost))
     queue.close()
 
@@ -645,7 +645,7 @@ def test_items_that_vanish_are_no_trouble(bench: "Bench", order: Order) -> None:
     picker = Picker(queue, order)
     assert picker.names(1, 0.0)
     for name in bench.ls():
-        queue.unlink(name)
+        queue.remove(name)
     a_pass(picker)
     assert a_pass(picker) == []
     assert picker.counts.unfinished == 0
@@ -663,7 +663,7 @@ def test_in_an_exact_order_what_failed_has_its_turn_though_more_comes_all_the_ti
         for name in picker.names(1, 0.0):
             offered.append(name)
             # For each that is done another comes, and it comes first.
-            queue.unlink(name)
+            queue.remove(name)
             path = bench.put(f"in/before-{9999 - len(offered):04}.ready")
             os.utime(path, ns=(0, 0))
     # After as many as waited when it began.
@@ -684,7 +684,7 @@ def test_in_an_exact_order_what_fails_all_the_time_leaves_a_turn_to_what_is_new(
             if name.endswith(".failed"):
                 queue.rename(name, name)
             else:
-                queue.unlink(name)
+                queue.remove(name)
                 bench.put(f"in/{name.replace('.ready', 'x.ready')}")
     turns = [name.partition("-")[0] for name in offered]
     assert turns == [*["new"] * 2, *["bad"] * 300] * 2
@@ -696,5 +696,5 @@ def test_in_an_exact_order_a_long_document_costs_the_new_none_of_their_turn(
 ) -> None:
     waiting = {f"new-{number}.ready": number for number in range(9)}
     queue = aged(bench, {"bad.failed": 0, **waiting})
-    offered = a_pass(Picker(queue, order), queue.unlink, lasts=LONG)
+    offered = a_pass(Picker(queue, order), queue.remove, lasts=LONG)
     assert offered == [*waiting, "bad.failed"]

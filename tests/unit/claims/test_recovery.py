@@ -19,7 +19,7 @@ from queuedriver.claims.leftovers import SWEEP_EVERY
 from queuedriver.claims.liveness import CRASHED, EXPIRY, Observer, identify
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.journal import Journal
+from queuedriver.disk.journal import Journal, read_events
 from queuedriver.disk.processes import MARKER
 from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, runtime_directory
 from queuedriver.format import names
@@ -27,7 +27,6 @@ from queuedriver.format.event import Event
 from queuedriver.format.names import Mint
 from queuedriver.format.records import LEASE, Attempt, Identity, Plan, Registration
 from queuedriver.format.settings import Settings
-from queuedriver.operating.history import read_events
 
 if TYPE_CHECKING:
     from tests.conftest import Bench

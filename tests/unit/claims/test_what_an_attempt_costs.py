@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from queuedriver.claims.charging import UNCOUNTED_STRIKES, charge, due_at, give_back
 from queuedriver.claims.handoff import Claim, Fate
 from queuedriver.claims.outcomes import MAX_LATER
-from queuedriver.disk.journal import Journal
+from queuedriver.disk.journal import Journal, read_history
 from queuedriver.format import names
 from queuedriver.format.records import Attempt, Failure, Report
 from queuedriver.format.settings import Settings
-from queuedriver.operating.history import read_history
 
 if TYPE_CHECKING:
     from tests.conftest import Bench

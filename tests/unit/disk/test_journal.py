@@ -16,9 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.journal import Journal, submitter
+from queuedriver.disk.journal import Journal, read_events, read_history, submitter
 from queuedriver.format.event import Event, describe
-from queuedriver.operating.history import read_events, read_history
 from tests.holdings import open_files
 
 
@@ -439,7 +438,7 @@ def test_a_reader_misses_nothing_while_the_writer_rotates(directory: Path) -> No
 def test_a_file_rotated_between_its_listing_and_its_opening_is_read(directory: Path) -> None:
     # An audit hook runs at the very instant of the open, in a process that ends with the test.
     code = (
-        "import os, sys; from queuedriver.operating.history import read_events\n"
+        "import os, sys; from queuedriver.disk.journal import read_events\n"
         "path = os.path.join(sys.argv[1], '3.jsonl')\n"
         "def rotate(event, args):\n"
         "    if event == 'open' and args[0] == path and os.path.exists(path):\n"

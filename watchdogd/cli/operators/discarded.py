@@ -10,11 +10,10 @@ from functools import partial
 from typing import NamedTuple
 
 from queuedriver.cli.arguments import AS_JSON, YES, confirm
-from queuedriver.cli.docids import by_glob, is_meant, matching, meant
-from queuedriver.cli.operate import report_refusals
+from queuedriver.cli.look import HEAD, line, line_as_json
+from queuedriver.cli.operate import by_glob, is_meant, matching, meant, report_refusals
 from queuedriver.cli.program import say
 from queuedriver.cli.render import columns_of, escape_name, paint_for, table, write_json
-from queuedriver.cli.showing import HEAD, line, line_as_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.units import format_count, format_instant
