@@ -42,8 +42,7 @@ class StageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of `queuedriver run` and of each stage of a pipeline file alike."""
 
     retries: Annotated[
-        int,
-        Said("How often a document is tried again after it failed.", "N", 0, MAX_RETRIES - 1),
+        int, Said("How often a document is tried again after it failed.", "N", 0, MAX_RETRIES - 1)
     ] = 1
     retry_delay: Annotated[float, Said("How long to wait before that.", "TIME", 0)] = 0.0
     trip_after: Annotated[
@@ -95,8 +94,7 @@ class Options(StageOptions, frozen=True, kw_only=True):
         float | None, Said("Be gone by then, and claim nothing that would take longer.", "WHEN")
     ] = None
     durable: Annotated[
-        bool | None,
-        Said("Make every promise hold over a power cut; else as its other drivers do."),
+        bool | None, Said("Make every promise hold over a power cut; else as its other drivers do.")
     ] = None
 
     def check(self) -> "Options":

@@ -35,12 +35,7 @@ from queuedriver.claims.charging import charge, give_back
 from queuedriver.claims.handoff import finish_written, move_aside
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import ENDED, SWEEP_EVERY, Swept, claims_in, sweep, sweep_row
-from queuedriver.claims.liveness import (
-    EXPIRY,
-    Observer,
-    Owner,
-    Roster,
-)
+from queuedriver.claims.liveness import EXPIRY, Observer, Owner, Roster
 from queuedriver.disk.processes import HIDDEN, kill_marked, process_ticks
 from queuedriver.disk.runtime import forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular, OutputMissing

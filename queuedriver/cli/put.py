@@ -24,8 +24,7 @@ from queuedriver.errors import (
     trouble,
 )
 from queuedriver.format import names
-from queuedriver.operating.queue import Queue, opened
-from queuedriver.operating.submission import Submission, Submitted, entering_name
+from queuedriver.operating.queue import Queue, Submission, Submitted, entering_name, opened
 
 _SOME_FAILED = 1
 

@@ -157,9 +157,6 @@ class Directory:
         """Rename to a name that may be taken, because somebody chose that the newer one stays."""
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=(to or self).fd)
 
-    def unlink(self, name: str) -> None:
-        os.unlink(name, dir_fd=self.fd)
-
     def remove(self, name: str) -> bool:
         """Unlink a file that may be gone already; whether it was there."""
         try:

@@ -239,18 +239,14 @@ class Journal:
                 if (found := FILE.fullmatch(name)) and found[1] == self.writer and found[2]
             )
             for name in old[: max(0, len(old) - self.keep)]:
-                directory.unlink(name)
-
-    def _forget(self) -> None:
-        self.pending = []
-        self._dropped = 0
-        self._release()
+                directory.remove(name)
 
 
 def _forget_in_child() -> None:
     # What the parent noted is the parent's to write.
     for journal in list(_journals):
-        journal._forget()
+        journal.pending, journal._dropped = [], 0
+        journal._release()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

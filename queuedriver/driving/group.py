@@ -43,9 +43,7 @@ class Group:
     """The documents that wait, and the thread that sees to it that they do not wait for long."""
 
     def __init__(
-        self,
-        hand_over: Callable[[Sequence[Claim], float], None],
-        clock: Callable[[], float],
+        self, hand_over: Callable[[Sequence[Claim], float], None], clock: Callable[[], float]
     ) -> None:
         # By their N, for whoever asks which claims are at hand; the first one has waited longest.
         self.claims: dict[str, Claim] = {}

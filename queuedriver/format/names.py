@@ -64,7 +64,7 @@ _DRIVER = r"[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*"
 _TOKEN = rf"(?:(?![^.]{{52}}){_DRIVER}-[0-9a-f]{{18}}|[0-9]{{1,20}})"
 _ATTEMPT = r"(?:\.failed([2-9]|[1-9][0-9])?)"
 _CLAIMED = re.compile(
-    rf"(?s)(?P<docid>.+?)(?P<failed>{_ATTEMPT})?\.(?P<token>{_TOKEN})\.(?P<state>working|written)",
+    rf"(?s)(?P<docid>.+?)(?P<failed>{_ATTEMPT})?\.(?P<token>{_TOKEN})\.(?P<state>working|written)"
 )
 _WRITING = re.compile(
     rf"(?s)(?P<docid>.+)\.(?P<token>{_TOKEN})\.writing(?:\.(?P<ext>[A-Za-z0-9]{{1,12}}))?"

@@ -17,13 +17,7 @@ from queuedriver.claims.document import Document, Outputs
 from queuedriver.claims.outcomes import ANYTHING
 from queuedriver.disk.processes import MARKER
 from queuedriver.driving.limits import Limits, framed
-from queuedriver.errors import (
-    ConfigError,
-    ImportFailed,
-    ProcessorFailed,
-    is_trouble,
-    trouble,
-)
+from queuedriver.errors import ConfigError, ImportFailed, ProcessorFailed, is_trouble, trouble
 from queuedriver.format.records import Failure
 
 ENTRY_POINTS = "queuedriver.processors"

@@ -74,7 +74,6 @@ LOOPS = {
 # What the loops are made of.
 PARTS = {
     "queuedriver.operating.queue",
-    "queuedriver.operating.submission",
     "queuedriver.disk.upstreams",
     "queuedriver.claims.picking",
     "queuedriver.claims.handoff",

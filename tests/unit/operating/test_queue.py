@@ -24,8 +24,7 @@ from queuedriver.errors import (
 )
 from queuedriver.format import names
 from queuedriver.format.records import Failure, Report, encode_report
-from queuedriver.operating.queue import Queue
-from queuedriver.operating.submission import Submitted
+from queuedriver.operating.queue import Queue, Submitted
 from tests.holdings import open_files
 from tests.openings import registrations
 
