@@ -18,9 +18,8 @@ from queuedriver.disk.journal import read_history
 from queuedriver.driving.driver import Driver
 from queuedriver.errors import FileSystemTrouble, QueueError
 from queuedriver.format import names
-from queuedriver.format.event import Event
 from queuedriver.format.names import JOURNAL
-from queuedriver.format.records import Counters, Registration, Report
+from queuedriver.format.records import Counters, Event, Registration, Report
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor

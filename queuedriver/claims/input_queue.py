@@ -26,8 +26,7 @@ from queuedriver.disk.journal import Journal
 from queuedriver.disk.output_id import landmark
 from queuedriver.errors import FileSystemTrouble, ProcessorFailed
 from queuedriver.format import names
-from queuedriver.format.event import Event
-from queuedriver.format.records import Failure
+from queuedriver.format.records import Event, Failure
 from queuedriver.format.settings import FILE, Settings
 
 if TYPE_CHECKING:

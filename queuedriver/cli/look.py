@@ -15,8 +15,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Reading
 from queuedriver.errors import BadArgument, NotFound, explained
 from queuedriver.format import names
-from queuedriver.format.event import describe
-from queuedriver.format.records import Attempt, Failure
+from queuedriver.format.records import Attempt, Failure, describe_event
 from queuedriver.format.units import (
     first_line,
     format_count,
@@ -107,7 +106,7 @@ def history(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> 
             write_json({**found, "events": events})
         else:
             for event in events:
-                print(describe(event))
+                print(describe_event(event))
     warn_of_gaps([seen.journal])
 
 

@@ -17,7 +17,7 @@ from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.journal import Journal
 from queuedriver.errors import LATER, BadArgument, NotFound
 from queuedriver.format import names
-from queuedriver.format.event import Event
+from queuedriver.format.records import Event
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
 from queuedriver.operating.document_view import docid_of, with_extension

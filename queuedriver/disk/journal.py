@@ -27,8 +27,8 @@ from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
 from queuedriver.disk.filesystem import Directory, open_fd, regular_size
-from queuedriver.format.event import MAX_LINE, Event, decode, encode
 from queuedriver.format.names import JOURNAL, PRIVATE
+from queuedriver.format.records import MAX_LINE, Event, decode_line, encode_lines
 from queuedriver.format.units import format_count
 
 # After trouble, seconds until the next attempt.
@@ -143,7 +143,7 @@ class Journal:
         try:
             fd = self._writable()
             lead = b"\n" if self._torn else b""
-            data = lead + encode(batch)
+            data = lead + encode_lines(batch)
             written = os.write(fd, data)
         except OSError as error:
             self.trouble = error
@@ -175,7 +175,7 @@ class Journal:
                 with suppress(OSError), open_fd(journals.open_read(name)) as fd:
                     size = regular_size(fd) or 0
                     lines = os.pread(fd, _END, max(0, size - _END)).split(b"\n")
-                    for event in filter(None, map(decode, lines)):
+                    for event in filter(None, map(decode_line, lines)):
                         if event.event in _DONE and event.seconds is not None:
                             yield event.seconds
 
@@ -294,7 +294,7 @@ def _read(
     for path, file in _files(directory, since, found.unreadable):
         try:
             for line in _lines(file, needle):
-                event = decode(line)
+                event = decode_line(line)
                 if event is None:
                     skipped += 1
                 elif wanted(event):

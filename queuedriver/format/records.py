@@ -1,12 +1,14 @@
 """JSON that anybody may have written: attempts at a document, its report, the plan of a claim, a
-driver's registration; read and written. Pure, but for `read_record`."""
+driver's registration, a line of a journal; read and written. Pure, but for `read_record`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from queuedriver.errors import is_trouble
+from queuedriver.format.units import format_duration, format_instant, visible
 
 if TYPE_CHECKING:
     from queuedriver.disk.filesystem import Directory
@@ -17,6 +19,11 @@ MAX_RECORD = 64 << 20
 # Seconds of silence for which a driver of another host is taken for alive: 60 s for the slowest
 # attribute cache, and four beats missed.
 LEASE = 180.0
+
+# Longer lines are not ours, or no use: skipped when read, shortened when written.
+MAX_LINE = 1 << 20
+_MAX_MESSAGE = 4096
+_MAX_OUTPUTS = 100
 
 # What documents for programs are; raised when a field changes its meaning or goes.
 VERSION = 1
@@ -228,3 +235,81 @@ def decode_by(decoder: "msgspec.json.Decoder[_Kind]", data: bytes) -> _Kind:
         raise msgspec.DecodeError(f"it is not UTF-8: {error.reason}") from None
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
+
+
+# Lines of a journal: what happened to a document
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One line: what happened (submitted, published, failed, …) to which document, when."""
+
+    at: float
+    event: str
+    docid: str = ""
+    token: str | None = None
+    # What the work took.
+    seconds: float | None = None
+    # Final names.
+    outputs: tuple[str, ...] | None = None
+    host: str = ""
+    driver: str = ""
+    queue: str | None = None
+    attempt: int | None = None
+    cause: str | None = None
+    message: str | None = None
+    # The docid under which it goes on, when its own was taken.
+    renamed: str | None = None
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_lines(events: Sequence[Event]) -> bytes:
+    """Return a line for each event, none longer than a reader takes."""
+    with suppress(UnicodeEncodeError):
+        data = _encoder.encode_lines(events)
+        # Where all together are no longer than one may be, none is.
+        if len(data) <= MAX_LINE:
+            return data
+    return b"".join(map(_line, events))
+
+
+def _line(event: Event) -> bytes:
+    line = encode(event)
+    if len(line) >= MAX_LINE:
+        event = msgspec.structs.replace(
+            event,
+            message=event.message and event.message[:_MAX_MESSAGE],
+            outputs=event.outputs and event.outputs[:_MAX_OUTPUTS],
+        )
+        line = encode(event)
+    return line + b"\n"
+
+
+def decode_line(line: bytes) -> Event | None:
+    """Return the event of a line; None when it is none."""
+    if len(line) > MAX_LINE:
+        return None
+    try:
+        return decode(line, Event)
+    except msgspec.DecodeError:
+        return None
+
+
+def describe_event(event: Event) -> str:
+    """Return one line for a person, in local time; nothing in it can steer a terminal."""
+    clock = format_instant(event.at, precise=True)
+    parts = [event.event]
+    if event.attempt is not None:
+        parts.append(f"attempt {event.attempt}")
+    if event.seconds is not None:
+        parts.append(f"took {format_duration(event.seconds)}")
+    if event.outputs:
+        parts.append(f"as {' '.join(event.outputs)}")
+    if event.renamed:
+        parts.append(f"goes on as {event.renamed}")
+    by = f"by {event.driver}" if event.driver else ""
+    on = f"on {event.host}" if event.host else ""
+    words = " ".join(filter(None, (clock, event.docid, ", ".join(parts), by, on)))
+    why = ": ".join(filter(None, (event.cause, event.message)))
+    return visible(f"{words}: {why}" if why else words)

@@ -17,8 +17,7 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.disk.journal import Reading, journal_path, read_extended, read_history
 from queuedriver.errors import BadDocid, NotFound, leads_nowhere
 from queuedriver.format import names
-from queuedriver.format.event import Event
-from queuedriver.format.records import LEASE, Attempt, Failure, Report
+from queuedriver.format.records import LEASE, Attempt, Event, Failure, Report
 from queuedriver.format.settings import Publication, Settings
 from queuedriver.format.units import first_line, format_count, format_duration, format_instant
 from queuedriver.operating.queue import Queue

@@ -26,9 +26,8 @@ from queuedriver.disk.journal import Journal, journal_path, submitter
 from queuedriver.driving.setup import queue_of
 from queuedriver.errors import AlreadyThere, BadArgument, explained
 from queuedriver.format import names
-from queuedriver.format.event import Event
 from queuedriver.format.names import OPERATOR
-from queuedriver.format.records import Failure
+from queuedriver.format.records import Event, Failure
 from queuedriver.format.settings import Settings
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue

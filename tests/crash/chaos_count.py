@@ -16,9 +16,8 @@ from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.leftovers import SCRAPS
 from queuedriver.disk.journal import read_events, read_history
 from queuedriver.format import names
-from queuedriver.format.event import describe
 from queuedriver.format.names import INCOMING, JOURNAL
-from queuedriver.format.records import Report
+from queuedriver.format.records import Report, describe_event
 from queuedriver.operating.queue import Queue
 from tests.crash.chaos_documents import QUEUES, RESULTS, Submission
 
@@ -138,7 +137,7 @@ def history(root: Path, docid: str) -> Iterator[str]:
     for queue in QUEUES.values():
         found = read_history(str(root / queue / names.PRIVATE / JOURNAL), docid)
         for event in found.events:
-            yield f"{queue}: {describe(event)}"
+            yield f"{queue}: {describe_event(event)}"
 
 
 # Judge

@@ -25,8 +25,7 @@ from queuedriver.disk.journal import read_events, read_history
 from queuedriver.driving.closing import close_if_fed
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
-from queuedriver.format.event import Event, describe
-from queuedriver.format.records import Record, Registration, encode_report
+from queuedriver.format.records import Event, Record, Registration, describe_event, encode_report
 from queuedriver.operating.queue import Queue
 from tests.fuzz.memory import HOST, PIPELINE, TOKEN
 from tests.fuzz.promise import Target, check_error, check_shown
@@ -158,7 +157,7 @@ def read_journal(data: bytes) -> None:
     found = read_events(journal)
     assert "published" in [one.event for one in found.events if one.at == 4e9]
     assert "published" in [one.event for one in read_history(journal, "doc").events]
-    check_shown(describe(one) for one in found.events)
+    check_shown(describe_event(one) for one in found.events)
     called(queuedriver, "history", place.queue, "doc")
 
 

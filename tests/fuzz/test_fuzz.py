@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from queuedriver.disk.journal import read_events
-from queuedriver.format.event import Event, describe
+from queuedriver.format.records import Event, describe_event
 from queuedriver.processors import answers
 from tests.cli.processes import command
 from tests.fuzz.files import FILES, clean_up, yard
@@ -87,7 +87,7 @@ def _read(data: bytes) -> list[float]:
     (journal / "h-1.jsonl").write_bytes(data)
     found = read_events(str(journal))
     for one in found.events:
-        describe(one)
+        describe_event(one)
     return [one.at for one in found.events]
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from queuedriver.driving.lifetime import LEAVING_TAKES
-from queuedriver.format.event import encode
+from queuedriver.format.records import encode_lines
 from tests.drivers import Site
 from tests.processors import count, doze, dribble, gate, judge, judge_all, leak, shout, stall
 from tests.waiting import until
@@ -121,7 +121,7 @@ def took(site: Site, *seconds: float) -> None:
     site.drive(shout, driver="before")
     (journal,) = site.root.glob("in/.queuedriver/journal/before.jsonl")
     event = site.events("before")[-1]
-    journal.write_bytes(encode([replace(event, seconds=one) for one in seconds]))
+    journal.write_bytes(encode_lines([replace(event, seconds=one) for one in seconds]))
 
 
 def by(left: float) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.format.event import Event
+from queuedriver.format.records import Event
 from tests.network.doors import WITH_ZEROMQ, Doors
 from tests.network.hosts import Hosts
 from tests.network.partitions import make_all_keys

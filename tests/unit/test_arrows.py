@@ -27,7 +27,6 @@ PURE = {
     "queuedriver.claims.counts",
     "queuedriver.claims.outcomes",
     "queuedriver.format.units",
-    "queuedriver.format.event",
     "queuedriver.format.records",
     "queuedriver.options",
     "queuedriver.intake",

@@ -7,7 +7,7 @@ from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.look import warn_of_gaps
 from queuedriver.cli.render import Paint, escape_name, paint_for, write_json
 from queuedriver.cli.words import argument
-from queuedriver.format.event import describe
+from queuedriver.format.records import describe_event
 from queuedriver.format.units import format_duration
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.pipeline_argument import choose
@@ -39,7 +39,7 @@ def lines(found: Route, paint: Paint) -> Iterator[str]:
         yield paint.head(escape_name(f"{stop.stage}, in {stop.queue}"))
         for event, waited in stop.steps:
             after = f", after it had waited {format_duration(waited)}" if waited else ""
-            yield f"  {describe(event)}{after}"
+            yield f"  {describe_event(event)}{after}"
         if not stop.events:
             yield "  its journal tells nothing of it"
     for end in found.ends:

@@ -23,8 +23,7 @@ from queuedriver.claims.liveness import draw_salt
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal, journal_path, read_events
 from queuedriver.errors import NotFound
-from queuedriver.format.event import Event
-from queuedriver.format.records import MAX_RECORD, encode, read_record
+from queuedriver.format.records import MAX_RECORD, Event, encode, read_record
 from queuedriver.format.settings import Settings, resolve
 from queuedriver.operating import operations
 from queuedriver.operating.document_view import results_of

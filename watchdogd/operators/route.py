@@ -17,7 +17,7 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.disk.journal import journal_path, read_origins
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format import names
-from queuedriver.format.event import Event
+from queuedriver.format.records import Event
 from queuedriver.operating import document_view
 from queuedriver.operating.document_view import DocumentView, docid_of, explain
 from queuedriver.operating.queue import Queue

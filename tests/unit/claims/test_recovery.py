@@ -23,9 +23,8 @@ from queuedriver.disk.journal import Journal, read_events
 from queuedriver.disk.processes import MARKER
 from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, runtime_directory
 from queuedriver.format import names
-from queuedriver.format.event import Event
 from queuedriver.format.names import Mint
-from queuedriver.format.records import LEASE, Attempt, Identity, Plan, Registration
+from queuedriver.format.records import LEASE, Attempt, Event, Identity, Plan, Registration
 from queuedriver.format.settings import Settings
 
 if TYPE_CHECKING:

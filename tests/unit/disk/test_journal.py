@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal, read_events, read_history, submitter
-from queuedriver.format.event import Event, describe
+from queuedriver.format.records import Event, describe_event
 from tests.holdings import open_files
 
 
@@ -603,7 +603,7 @@ def test_an_event_is_described_in_one_line() -> None:
         cause="exit",
         message="exit code 3",
     )
-    clock, _, words = describe(event).partition(".250 ")
+    clock, _, words = describe_event(event).partition(".250 ")
     assert len(clock) == len("2026-11-18 12:00:00")
     assert words == (
         "a published, attempt 2, took 3 min 20 s, as a.ready b.xml, goes on as a~01 "
@@ -612,7 +612,7 @@ def test_an_event_is_described_in_one_line() -> None:
 
 
 def test_a_description_leaves_out_what_is_not_known() -> None:
-    assert describe(Event(at=1795000000.0, event="closed")).endswith(".000 closed")
+    assert describe_event(Event(at=1795000000.0, event="closed")).endswith(".000 closed")
 
 
 @given(
@@ -628,4 +628,4 @@ def test_a_description_leaves_out_what_is_not_known() -> None:
 )
 @example(Event(at=1e300, event="x", docid="\x1b[2J\n\r\u202e\udcff"))
 def test_nothing_in_a_description_can_steer_a_terminal(event: Event) -> None:
-    assert describe(event).isprintable()
+    assert describe_event(event).isprintable()

@@ -25,8 +25,7 @@ from queuedriver.driving.driver import Driver
 from queuedriver.driving.loop import Left
 from queuedriver.driving.plan import Quit, Seen, Wait, plan
 from queuedriver.errors import PermanentError, TryLater
-from queuedriver.format.event import decode
-from queuedriver.format.records import Counters, Failure, Registration
+from queuedriver.format.records import Counters, Failure, Registration, decode_line
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
@@ -286,7 +285,7 @@ class Stage:
     def events(self, kind: str) -> int:
         files = (self.path / "in" / ".queuedriver" / "journal").glob("*.jsonl")
         lines = (line for file in files for line in file.read_bytes().splitlines())
-        return sum(event is not None and event.event == kind for event in map(decode, lines))
+        return sum(event is not None and event.event == kind for event in map(decode_line, lines))
 
 
 def broken(document: object) -> object:

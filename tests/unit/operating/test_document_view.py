@@ -7,9 +7,8 @@ import pytest
 
 from queuedriver.claims.counts import Counts
 from queuedriver.disk.journal import Reading
-from queuedriver.format.event import Event
 from queuedriver.format.names import Mint
-from queuedriver.format.records import Attempt, Failure, Identity, Registration, Report
+from queuedriver.format.records import Attempt, Event, Failure, Identity, Registration, Report
 from queuedriver.format.units import format_instant
 from queuedriver.operating.document_view import DocumentView, Place, explain
 from queuedriver.operating.queue_view import DriverView, QueueView

@@ -13,7 +13,7 @@ import jinja2
 
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format import units
-from queuedriver.format.event import describe as describe_step
+from queuedriver.format.records import describe_event as describe_step
 from queuedriver.format.units import format_duration, format_instant, format_rate, visible
 from watchdogd.operators import actions, batches, causes, sentences
 from watchdogd.operators.actions import Asked
