@@ -167,6 +167,9 @@ def _conclude(
         # by it from among the orphans.
         if claim.fate in ("", "finished"):
             finish(queue, claim, inode)
+    if queue.durable and queue.archive is not None:
+        # Of all of them at once: what a power cut takes back of this is finished again.
+        queue.archive.sync()
 
 
 def sync_outputs(queue: "InputQueue", claims: Sequence[Claim]) -> None:
@@ -316,10 +319,7 @@ def put_away(queue: "InputQueue", claim: Claim) -> bool:
     """Remove the input, or move it to the archive. False when it was gone."""
     if queue.archive is None or _is_archived(queue, claim):
         return queue.directory.remove(claim.name)
-    final = move(queue.directory, claim.name, queue.archive, claim.docid, claim.token)
-    if queue.durable:
-        queue.archive.sync()
-    return final is not None
+    return move(queue.directory, claim.name, queue.archive, claim.docid, claim.token) is not None
 
 
 def _is_archived(queue: "InputQueue", claim: Claim) -> bool:

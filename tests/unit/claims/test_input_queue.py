@@ -338,6 +338,18 @@ def test_a_document_that_ended_without_an_output_has_ended_whatever_becomes_of_o
     assert pair.states() == {"b": "ready"}
 
 
+def test_what_is_in_the_archive_has_ended_whatever_the_archive_says_then(bench: "Bench") -> None:
+    queue = bench.open(archive="old", settings=Settings(durable=True))
+    assert queue.archive is not None
+    claim = bench.claim(queue)
+    os.close(queue.archive.fd)
+    queue.archive.fd = os.open(bench.root / "old", os.O_PATH)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        queue.end([claim], [DONE])
+    assert claim.fate == "finished"
+    assert bench.ls("old") == ["doc"]
+
+
 # Why attempts failed
 
 

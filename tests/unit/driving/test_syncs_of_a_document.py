@@ -4,6 +4,7 @@ Time is told: a document takes little of it, a sync much, and what is asked of t
 So the groups are the same on a machine that is busy with others.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -42,6 +43,7 @@ class Bench:
         ends = [str(root / "in"), str(root / "out")]
 
         def note(directory: Directory, count: int) -> None:
+            self.syncs[os.path.basename(directory.path)] += count
             # Heartbeats and settings are beside the documents.
             if directory.path in ends:
                 self.syncs["any"] += count
@@ -77,7 +79,7 @@ class Bench:
         self.on_document(self.done)
         return document.read()
 
-    def drive(self, **given: int | bool) -> Left:
+    def drive(self, **given: int | bool | str) -> Left:
         options = Options(durable=True, **given)  # type: ignore[arg-type]
         ends = self.root / "in", self.process, self.root / "out"
         return Driver(*ends, options=options, clock=self.clock).run()
@@ -100,6 +102,18 @@ def test_short_documents_of_a_durable_queue_share_their_syncs(
     first, last = 2 * MOST, 6 * MOST
     groups = (last - first) / MOST
     assert before[last] - before[first] == groups * (3 + of_files)
+
+
+def test_short_documents_of_a_durable_queue_share_the_sync_of_their_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, as_one=True)
+    before = Counter[int]()
+    bench.on_document = lambda number: before.update({number: bench.syncs["archive"]})
+    assert bench.drive(drain=True, archive=str(tmp_path / "archive")).word == "drained"
+    assert len(list((tmp_path / "archive").glob("doc*"))) == DOCUMENTS
+    first, last = 2 * MOST, 6 * MOST
+    assert before[last] - before[first] == (last - first) / MOST
 
 
 def test_documents_that_wait_for_a_sync_count_for_the_limit_of_the_output(
