@@ -249,9 +249,8 @@ def get(
         durable=durable,
     )
     driver = Driver(queue, Collect(), dest, options=options)
-    started_at = time.time()
     left = drive(driver, [queue], quiet)
-    collected = _collected(queue, driver.id, started_at)
+    collected = _collected(queue, driver.id, driver.since)
     if not quiet:
         _summarize(left, collected, dest)
     if as_json:

@@ -105,7 +105,7 @@ class Driver(Life):
         `last`: the process is about to end; what asks it to leave once more changes nothing.
         """
         # Of an earlier run nothing is left.
-        self.id, self._loop, self.unnoted = "", None, ()
+        self.id, self.since, self._loop, self.unnoted = "", 0.0, None, ()
         with (
             self._stacks() as dump,
             contextlib.closing(Limits(self.options, dump, self._board, last=last)) as limits,

@@ -411,8 +411,8 @@ class Life:
 
     def __init__(self, options: Options, board: Board | None) -> None:
         self.options = options.check()
-        # The id it got, once it runs.
-        self.id = ""
+        # The id it got, once it runs, and since when; in seconds since the epoch.
+        self.id, self.since = "", 0.0
         # What could not be noted in the journals, once it has left.
         self.unnoted: tuple[str, ...] = ()
         # Where a watchdog sees what it does, and the process that is; 0: none, or it need not live.
@@ -425,7 +425,7 @@ class Life:
         self, found: Opened, processor: str, limits: Limits, *, broker: bool = False
     ) -> Heartbeat:
         """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
-        self.id = found.mint.driver
+        self.id, self.since = found.mint.driver, self.since or found.since
         mints.add(found.mint)
         queues, supervisor = found.queues, self.supervisor
         output_ids = queues[0].opened_as

@@ -92,6 +92,8 @@ class Opened(NamedTuple):
     left: tuple[str, ...]
     # How it shows that it lives, once it has registered.
     beats: Heartbeat = None  # type: ignore[assignment]
+    # Since when the id is its own, in seconds since the epoch.
+    since: float = 0.0
 
     @property
     def network(self) -> bool:
@@ -155,7 +157,8 @@ def opened(
             for place in sorted(places, key=lambda place: place.path):
                 lock_start(place.private, locks)
             driver = choose_id(rosters, driver)
-            found = Opened([], targets, mint or names.Mint(driver, draw_salt()), observer, {}, ())
+            mint = mint or names.Mint(driver, draw_salt())
+            found = Opened([], targets, mint, observer, {}, (), since=time.time())
             for place in places:
                 with explained(place.path):
                     have = settings.load(place.private, place.path)

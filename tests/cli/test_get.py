@@ -3,10 +3,14 @@
 import os
 import signal
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from queuedriver.claims.liveness import host_id
+from queuedriver.disk.journal import Journal, journal_path
+from queuedriver.disk.lock import locked
 from tests.cli.processes import command, ended, start, unprivileged
 from tests.cli.queues import call, listed, submit
 from tests.waiting import until
@@ -175,6 +179,28 @@ def test_several_collect_together_and_none_twice(tmp_path: Path) -> None:
         assert called.code == 0
         found += [one["file"] for one in called.json["files"]]
     assert sorted(found) == docids == items(dest)
+
+
+def test_what_an_earlier_driver_of_its_id_collected_is_not_told_as_its_own(tmp_path: Path) -> None:
+    queue = tmp_path / "out"
+    submit(queue, "a")
+    lock = str(queue / ".queuedriver/start.lock")
+    with locked(lock):
+        process = start("get", queue, tmp_path / "dest", "--json", "--no-durable")
+        until(lambda: lock in _open_files(process.pid))
+        journal = Journal(journal_path(str(queue)), f"{host_id()}-1", "host")
+        journal.note("published", "earlier", outputs=("earlier",))
+        journal.close()
+    called = ended(process)
+    assert [one["file"] for one in called.json["files"]] == ["a"]
+
+
+def _open_files(pid: int) -> set[str]:
+    found = set()
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(os.readlink(one))
+    return found
 
 
 def test_a_queue_that_is_driven_elsewhere_is_not_emptied_behind_its_drivers(
