@@ -25,7 +25,7 @@ HOST_FITS = 10
 _HOST = re.compile(r"[0-9]+(_[0-9]+)?(r[0-9]+)?")
 # Of one that is completing before 23.11 nobody knows whether it ends, or was requeued.
 _State = Literal["pending", "running", "completing", "ending"]
-# Every other state is one that a job has ended in.
+# Every state but these, and the two that `_state_of` knows besides, is one that a job has ended in.
 _PENDING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 _RUNNING = {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"}
 # After so long people are told how old it is what they are told, in seconds.

@@ -64,11 +64,16 @@ def test_numbers_and_states_are_read_as_later_versions_write_them() -> None:
         (["CANCELLED", "COMPLETING"], "ending", False),
         (["PENDING", "COMPLETING"], "pending", True),
         (["COMPLETING", "PENDING"], "pending", True),
+        (["PENDING", "REQUEUE_HOLD"], "pending", True),
+        ("SPECIAL_EXIT", "pending", True),
+        ("CONFIGURING", "running", True),
+        (["RUNNING", "SIGNALING"], "running", True),
+        ("STAGE_OUT", "ending", False),
         # Before 23.11 nothing tells the two apart.
         ("COMPLETING", "completing", True),
     ],
 )
-def test_an_element_that_is_requeued_is_there_while_its_processes_end(
+def test_an_element_is_there_as_long_as_it_runs_or_comes_again(
     told: str | list[str], state: str, is_there: bool
 ) -> None:
     found = one(job_state=told)
