@@ -18,8 +18,7 @@ from queuedriver.claims.leftovers import SCRAPS, Swept
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, owner_of
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import mount_points
-from queuedriver.disk.output_id import landmark
-from queuedriver.disk.upstreams import FEEDS
+from queuedriver.disk.neighbours import FEEDS, landmark
 from queuedriver.errors import ConfigError, is_trouble, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.names import INCOMING, JOURNAL

@@ -22,7 +22,7 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import DRIVERS, EXPIRY, Observer, Owner, registered_id
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory, make_directory
-from queuedriver.disk.upstreams import FEEDS, Feed
+from queuedriver.disk.neighbours import FEEDS, Feed
 from queuedriver.driving.setup import check_trusted, queue_of
 from queuedriver.errors import NotRegular, QueueError, leads_nowhere
 from queuedriver.format import names

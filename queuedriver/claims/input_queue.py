@@ -23,7 +23,7 @@ from queuedriver.claims.outcomes import DONE, OF_THE_ITEM, Doubted, Ending, from
 from queuedriver.claims.picking import Lookahead, Picker
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.disk.journal import Journal
-from queuedriver.disk.output_id import landmark
+from queuedriver.disk.neighbours import landmark
 from queuedriver.errors import FileSystemTrouble, ProcessorFailed
 from queuedriver.format import names
 from queuedriver.format.records import Event, Failure

@@ -36,7 +36,7 @@ from queuedriver.claims.handoff import CLAIMS, ORPHANS_INSIDE, planned_by
 from queuedriver.claims.liveness import DRIVERS, registered_ids
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import FILE
-from queuedriver.disk.upstreams import FEEDS, read_feeds
+from queuedriver.disk.neighbours import FEEDS, read_feeds
 from queuedriver.format import names
 from queuedriver.format.names import INCOMING, JOURNAL
 from queuedriver.format.records import MAX_RECORD, Record, read_record

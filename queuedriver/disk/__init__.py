@@ -4,8 +4,7 @@ filesystem.py   an open directory, and the dozen calls that the protocol makes. 
 lock.py         the lock of a file, held by one process at a time
 mounts.py       which kind of file system a path is on, and whether other hosts may change it
 journal.py      what happened to documents: lines of JSON, a file for each writer
-output_id.py    whether an output is the directory that it was
-upstreams.py    which queues feed a queue
+neighbours.py   whether an output is the directory that it was, and which queues feed a queue
 runtime.py      this host's directory for stacks: why a driver was ended
 processes.py    the processes of this host: what the dead left running, what the living take
 """

@@ -13,7 +13,7 @@ import msgspec
 
 from queuedriver.claims.picking import count
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.upstreams import read_feeds
+from queuedriver.disk.neighbours import read_feeds
 from queuedriver.driving.plan import DRAINED_AFTER
 from queuedriver.errors import BadArgument, CannotUse, leads_nowhere
 from queuedriver.format import names

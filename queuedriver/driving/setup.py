@@ -28,8 +28,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal, journal_path
 from queuedriver.disk.lock import Held, locked
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
-from queuedriver.disk.output_id import landmark, note, strangers
-from queuedriver.disk.upstreams import note_feed
+from queuedriver.disk.neighbours import landmark, note, note_feed, strangers
 from queuedriver.errors import (
     BadArgument,
     CannotUse,

@@ -21,7 +21,7 @@ from queuedriver.claims.liveness import CRASHED, EXPIRY, PAST, Observer, Roster,
 from queuedriver.claims.recovery import life
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import filesystem_type, is_network
-from queuedriver.disk.output_id import landmark
+from queuedriver.disk.neighbours import landmark
 from queuedriver.disk.runtime import runtime_directory
 from queuedriver.driving.setup import await_silence, choose_id, lock_start
 from queuedriver.errors import ConfigError, NotFound, QueueError, explained

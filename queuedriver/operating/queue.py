@@ -19,7 +19,7 @@ from queuedriver.claims.counts import Counts
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster, host_id
 from queuedriver.claims.picking import count
 from queuedriver.disk.filesystem import Directory, copy_all, sync_written
-from queuedriver.disk.upstreams import note_feed, read_feeds
+from queuedriver.disk.neighbours import note_feed, read_feeds
 from queuedriver.driving import closing
 from queuedriver.driving.closing import Controls, Trip
 from queuedriver.errors import (

@@ -10,7 +10,7 @@ import pytest
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.disk.journal import submitter
-from queuedriver.disk.output_id import landmark
+from queuedriver.disk.neighbours import landmark
 from queuedriver.driving.closing import FED
 from queuedriver.format.records import Identity, Registration
 from queuedriver.operating.queue import Queue

@@ -14,7 +14,7 @@ from queuedriver.claims.liveness import CRASHED, Observer, identify
 from queuedriver.claims.outcomes import Released, from_exception
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.output_id import landmark
+from queuedriver.disk.neighbours import landmark
 from queuedriver.driving.driver import Driver
 from queuedriver.errors import CannotUse, FileSystemTrouble, TakenBack
 from queuedriver.format import names

@@ -73,7 +73,7 @@ LOOPS = {
 # What the loops are made of.
 PARTS = {
     "queuedriver.operating.queue",
-    "queuedriver.disk.upstreams",
+    "queuedriver.disk.neighbours",
     "queuedriver.claims.picking",
     "queuedriver.claims.handoff",
     "queuedriver.claims.input_queue",

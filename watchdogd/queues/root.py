@@ -14,7 +14,7 @@ import msgspec
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import UNKNOWN, filesystem_type
-from queuedriver.disk.output_id import landmark
+from queuedriver.disk.neighbours import landmark
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.format.records import read_record
 from queuedriver.format.settings import Publication
