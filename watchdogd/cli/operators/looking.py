@@ -30,7 +30,7 @@ from watchdogd.operators.log_files import Piece, read_piece, recent_events, stac
 from watchdogd.operators.route import follow
 from watchdogd.operators.textfile import exposition_of
 from watchdogd.operators.view import SeenDriver, SeenStage, View, look
-from watchdogd.operators.web.page_inputs import Answer, Listed, Past, Question, Seen
+from watchdogd.operators.web.page_inputs import Answer, Listed, Past, Question, Seen, parts_of
 
 _DAY = 86_400.0
 # What needs nothing of the root: logs are on this host then, or are not read.
@@ -55,7 +55,8 @@ def run(fd: int, choose: Callable[[], Chosen]) -> None:
         while True:
             try:
                 number, question = asked.recv()
-                asked.send((number, looking.answer(question)))
+                for part in parts_of(looking.answer(question)):
+                    asked.send((number, part))
             except (EOFError, ConnectionError):
                 return
 

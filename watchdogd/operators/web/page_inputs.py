@@ -1,14 +1,18 @@
 """Names all that pages are drawn from: the last look, the site, the answer to a question."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from watchdogd.operators.batches import Batch
 from watchdogd.operators.history import Moment
-from watchdogd.operators.view import View
+from watchdogd.operators.view import SeenDriver, View
 
 # Seconds after which what is shown is called old.
 OLD = 15.0
+# Drivers in one part of an answer.
+_PART = 200
 # Of more documents than so many their number is to be typed.
 _MANY = 100
 
@@ -58,6 +62,24 @@ class Seen(NamedTuple):
     trends: Mapping[str, Sequence[float | None]]
     # Seconds that it took.
     took: float
+
+
+def parts_of(answer: Answer) -> Iterator[Answer | tuple[SeenDriver, ...]]:
+    """Yield an answer in parts, before it the drivers that a look has seen: who takes thousands at
+    once needs several times the memory for that."""
+    if isinstance(seen := answer.value, Seen):
+        drivers = seen.view.drivers
+        yield from (drivers[at : at + _PART] for at in range(0, len(drivers), _PART))
+        answer = with_drivers(answer, ())
+    yield answer
+
+
+def with_drivers(answer: Answer, drivers: Iterable[SeenDriver]) -> Answer:
+    """Return an answer with the drivers that came before it, if it is that of a look."""
+    if not isinstance(seen := answer.value, Seen):
+        return answer
+    view = msgspec.structs.replace(seen.view, drivers=tuple(drivers))
+    return answer._replace(value=seen._replace(view=view))
 
 
 class Snapshot(NamedTuple):

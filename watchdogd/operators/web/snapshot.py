@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from watchdogd.operators.view import pause_after
-from watchdogd.operators.web.page_inputs import OLD, Answer, Question, Snapshot
+from watchdogd.operators.view import SeenDriver, pause_after
+from watchdogd.operators.web.page_inputs import OLD, Answer, Question, Snapshot, with_drivers
 
 # How long one waits: for a look where none is known that may be believed, for a newer one, and for
 # any other answer.
@@ -165,10 +165,15 @@ class Looker:
     def _listen(self, connection: Connection) -> None:
         """Take answers as they come, until the process ends."""
         with connection, suppress(EOFError, OSError):
+            drivers: list[SeenDriver] = []
             while True:
-                number, answer = connection.recv()
+                number, part = connection.recv()
+                if not isinstance(part, Answer):
+                    drivers += part
+                    continue
                 with self._changed:
-                    self._take(number, answer)
+                    self._take(number, with_drivers(part, drivers))
+                drivers = []
         with self._changed:
             if self._connection is connection:
                 self._may_start_at = time.monotonic() + _RESTART_DEAD_AFTER

@@ -22,7 +22,7 @@ pytest.importorskip("waitress")
 from waitress.adjustments import Adjustments
 
 from queuedriver.errors import BadArgument, NotPermitted
-from tests.cli.pipelines import call, make, publish, report
+from tests.cli.pipelines import call, driver, make, publish, report
 from tests.page_inputs import KEYS, LOCAL, PREFIX, member
 from tests.page_servers import Served, served
 from tests.waiting import PATIENCE, is_alive, until
@@ -39,10 +39,11 @@ from watchdogd.operators.web.snapshot import Looker
 LOOKING = [sys.executable, "-m", "watchdogd.cli.operators.looking"]
 
 
-def reported(directory: Path) -> Path:
-    """A pipeline with a watchdog that lives; the path of its file."""
+def reported(directory: Path, drivers: int = 0) -> Path:
+    """A pipeline with a watchdog that lives, and so many drivers; the path of its file."""
     file = make(directory)
-    publish(file, report())
+    names = (f"parse-{number}" for number in range(1, drivers + 1))
+    publish(file, report(drivers=tuple(driver(one, document=one, state="busy") for one in names)))
     return file
 
 
@@ -148,10 +149,30 @@ def test_server_takes_40_mb_at_most(tmp_path: Path) -> None:
         page.wait_until_well()
         for path in ("/", "/stage?name=parse", "/discarded", "/events", "/metrics"):
             assert page.get(path)[0] == 200
-        said = Path(f"/proc/{page.process.pid}/status").read_text()
-        peak = re.search(r"VmHWM:\s+([0-9]+) kB", said)
+        peak = re.search(r"VmHWM:\s+([0-9]+) kB", _status_of(page))
         assert peak
         assert int(peak[1]) * 1024 <= 40_000_000
+
+
+@pytest.mark.slow
+def test_server_of_thousands_of_drivers_takes_40_mb_at_most(tmp_path: Path) -> None:
+    with served(reported(tmp_path, drivers=4000), tmp_path) as page:
+        page.wait_until_well()
+        first = _seen_at(page)
+        # What was seen before is kept until there is something newer.
+        until(lambda: _seen_at(page) != first, "another look")
+        peak = re.search(r"VmHWM:\s+([0-9]+) kB", _status_of(page))
+        assert peak
+        assert int(peak[1]) * 1024 <= 40_000_000
+
+
+def _seen_at(page: Served) -> str:
+    (said,) = re.findall(r'id="seen"[^>]*>([^<]+)<', page.get("/")[1])
+    return str(said)
+
+
+def _status_of(page: Served) -> str:
+    return Path(f"/proc/{page.process.pid}/status").read_text()
 
 
 @pytest.mark.slow
@@ -213,6 +234,17 @@ def test_fifty_who_watch_cost_one_look(tmp_path: Path, monkeypatch: pytest.Monke
         for thread in watching:
             thread.join()
         assert one.looks == 2
+
+
+def test_thousands_of_drivers_are_seen_each_once_and_in_their_order(tmp_path: Path) -> None:
+    names = [f"parse-{number}" for number in range(1, 1204)]
+    with looker(*LOOKING, str(reported(tmp_path, drivers=1203))) as one:
+        first = until(lambda: one.latest().seen)
+        one._looked_at -= 60
+        again = until(lambda: (found := one.latest().seen) is not first and found)
+        for seen in (first, again):
+            assert seen
+            assert [driver.name for driver in seen.view.drivers] == names
 
 
 @pytest.mark.parametrize("took", [0.0, 0.05, 0.33, 60.0])
