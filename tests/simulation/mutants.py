@@ -172,7 +172,7 @@ def nothing_is_synced_as_one(kernel: Kernel, fd: int) -> None:
     """Neither the bytes nor the name of an output are on disk when the commit is."""
 
 
-_fsync = Kernel.fsync
+_fsync, _sync_all = Kernel.fsync, Directory.sync_all
 _WORN = {"switch": 1, "unwritten": 2, "cut": 2}
 
 
@@ -181,6 +181,16 @@ def a_sync_that_fails_is_not_heard(self: Kernel, fd: int) -> None:
     """Bytes that the disk did not take are published, and gone after a power cut."""
     with suppress(OSError):
         _fsync(self, fd)
+
+
+@mutant(of((Directory, "sync_all")), kinds=_WORN, scenes=("unwritten as one",))
+def a_sync_that_failed_is_made_again(self: Directory) -> None:
+    """What the disk did not take is told once. Who asks again is told that all is well, and
+    publishes what a power cut takes away."""
+    try:
+        _sync_all(self)
+    except OSError:
+        _sync_all(self)
 
 
 @mutant(syncs, kinds=_CUTS)

@@ -142,12 +142,15 @@ SCENES: Mapping[str, Scene] = {
         *(
             Scene(
                 f"unwritten{how}",
-                ("good-a", "many-b", "good-c"),
+                docids,
                 _options(durable=True),
                 syncs_as_one=bool(how),
                 also=(("unwritten", 20), ("cut", 20)),
             )
-            for how in ("", " as one")
+            for how, docids in (
+                ("", ("good-a", "many-b", "good-c")),
+                (" as one", ("good-a", "good-b", "good-c")),
+            )
         ),
         # Items that the system will not move.
         *(Scene(kind, (f"{kind}-a", "good-b", "good-c"), _options()) for kind in STUCK),
