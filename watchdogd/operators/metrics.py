@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 from queuedriver import __version__
 from queuedriver.driving.measurements import BOUNDS, CAUSES, FILES, OTHER, Durations
@@ -68,10 +68,8 @@ def exposition(
     `oldest` has the seconds for which the first document of a stage waits. `host`: only what the
     watchdog of that host is to tell, where each tells of itself; None: of all hosts.
     """
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(PipelineCollector(view, oldest, host))
     encode, content_type = choose_encoder(accept)
-    return encode(registry), content_type
+    return encode(PipelineCollector(view, oldest, host)), content_type
 
 
 class PipelineCollector(Collector):
