@@ -235,6 +235,14 @@ KILLED = Group(
             10,
         ),
         Event(
+            "drivers_that_nobody_could_find_any_more_leave",
+            "with ``adopt = true``, at the moment in which the directory of its own records is "
+            "removed",
+            "10 s later its drivers leave, each after its document; those of the next watchdog "
+            "take their places",
+            30,
+        ),
+        Event(
             "template_that_hears_nothing_ends_with_a_killed_watchdog_that_adopts",
             "with ``adopt = true``, while what drivers are forked from (``preload``) loads and "
             "ignores SIGTERM",
