@@ -15,7 +15,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -263,11 +263,11 @@ class BrokerLoop(Loop):
             self._asked_bytes += size
         self._wanted.append(effect)
 
-    def _ready(self, now: float) -> "list[tuple[Source, Head, Any]]":
-        """Return what is next of each source that has something for a worker, and for which."""
+    def _ready(self, now: float) -> "Iterator[tuple[Source, Head, Any]]":
+        """Yield what is next of each source that has something for a worker, and for which."""
         if self.exchange.reserved:
             self.exchange.new_round()
-        pick, ready = self.exchange.pick, []
+        pick = self.exchange.pick
         for source in self.sources:
             queue = source.queue
             if queue not in self.unpaused or (
@@ -277,19 +277,19 @@ class BrokerLoop(Loop):
             for head in source.heads(now):
                 worker = pick(head.service, now, head.need, alone=head.alone)
                 if worker is not None:
-                    ready.append((source, head, worker))
+                    yield source, head, worker
                     break
-        return ready
 
     def _deal(self, now: float) -> bool:
         """Deal one item, if there is one for which a worker is ready, and room; else see whether
         there may be more. Return whether."""
-        found = ready = self._ready(now)
-        if self.limited:
-            found = [one for one in ready if not self.pressure.is_full(one[0].queue)]
-        if not found:
-            return not ready and self.unpack is not None and self.unpack(now)
-        source, head, worker = found[0]
+        found = None
+        for found in self._ready(now):
+            if not (self.limited and self.pressure.is_full(found[0].queue)):
+                break
+        else:
+            return found is None and self.unpack is not None and self.unpack(now)
+        source, head, worker = found
         if len(self.sources) > 1:
             self.sources.remove(source)
             self.sources.append(source)
