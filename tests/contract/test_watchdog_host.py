@@ -1,7 +1,6 @@
 """What befalls the host: the rows of `watchdog_events.HOST`."""
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -65,10 +64,8 @@ def test_records_that_are_taken_away_stop_nobody(scene: Scene) -> None:
 def test_records_that_are_removed_are_made_again(scene: Scene) -> None:
     scene.begin(f"{ONE}\ndrivers = 2")
     scene.until(lambda: len(scene.drivers_here()) == 2, "both are there")
-    # At once: what is removed file by file may be added to meanwhile.
-    (scene.root / "state").rename(scene.root / "gone")
     scene.befalls()
-    shutil.rmtree(scene.root / "gone")
+    scene.lose_records()
     killed = scene.a_driver()
     os.kill(killed, signal.SIGKILL)
     scene.put("a")
@@ -87,8 +84,7 @@ def test_drivers_whose_records_were_removed_are_found_by_the_next_watchdog(
     scene.put("a", "wait")
     scene.is_working("a")
     driver = scene.a_driver()
-    (scene.root / "state").rename(scene.root / "gone")
-    shutil.rmtree(scene.root / "gone")
+    scene.lose_records()
     scene.until(lambda: list(scene.root.glob("state/*/orders/*.json")), "they are made again")
     scene.kill(watchdog)
     scene.run()

@@ -1,7 +1,6 @@
 """What befalls the watchdog's other processes, and itself: the rows of `PROCESSES` and `KILLED`."""
 
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -339,8 +338,7 @@ def test_drivers_that_nobody_could_find_any_more_leave(scene: Scene, preload: st
     scene.is_working("a")
     driver = scene.a_driver()
     with stopped(watchdog.pid):
-        (scene.root / "state").rename(scene.root / "gone")
-        shutil.rmtree(scene.root / "gone")
+        scene.lose_records()
         scene.kill(watchdog)
     scene.run()
     scene.go()

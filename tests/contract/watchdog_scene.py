@@ -7,6 +7,7 @@ import functools
 import json
 import math
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -155,6 +156,18 @@ class Scene(Yard):
         """Add to the module that the stages call."""
         with (self.root / "stages.py").open("a") as file:
             file.write(code)
+
+    def lose_records(self) -> None:
+        """Remove what watchdogs have noted on this host, at once."""
+        gone = self.root / "gone"
+        # What is removed file by file may be added to meanwhile, by whoever has it open.
+        (self.root / "state").rename(gone)
+
+        def is_gone() -> bool:
+            shutil.rmtree(gone, ignore_errors=True)
+            return not gone.exists()
+
+        self.until(is_gone, "what was noted is gone")
 
     # The event, and what is seen of it
 
