@@ -23,6 +23,7 @@ ours. Whatever is wrong with one row keeps nobody from the others, or from drivi
 """
 
 import itertools
+import operator
 import os
 import re
 import stat
@@ -213,6 +214,7 @@ OF_DRIVEN = (
     Leftover("late-output", "", DAY, _is_output, _has_claim_upstream, "set aside"),
     Leftover("late-output", "", LATE, _is_output, _has_claim_or_is_a_strangers, "set aside"),
 )
+_WHERE = operator.attrgetter("where")
 ENDED = Leftover("leftover-attempt", _inside(ATTEMPTS), 0.0, parse, _attempt_is_wanted, "remove")
 
 
@@ -223,28 +225,35 @@ def sweep(queue: Directory, others: Sequence[Directory]) -> None:
         attempts.settle()
     for directory, rows in ((queue, OF_DRIVEN), *((other, OF_ANY) for other in others)):
         swept = Swept(directory, queue)
-        for row in rows:
+        for _, of_one_place in itertools.groupby(sorted(rows, key=_WHERE), _WHERE):
             with suppress(OSError):
-                sweep_row(swept, row)
+                sweep_rows(swept, [*of_one_place])
     with suppress(OSError), queue.subdirectory(_inside(JOURNAL)) as journals:
         _sweep_journals(journals)
 
 
-def sweep_row(swept: Swept, row: Leftover, most: int | None = _NAMES) -> None:
-    """Sweep the leftovers of one row, among so many names; None: where the first may all stay."""
-    with swept.queue.subdirectory(row.where) as where:
-        listed = list(filter(row.is_one, itertools.islice(where.names(), most)))
-        for name, age, _ in _aged(where, listed, by_arrival=row.by_arrival):
-            # Another user's, in a sticky directory, is for that user to remove.
-            with suppress(PermissionError, IsADirectoryError, FileNotFoundError, FileExistsError):
-                if age < row.kept or row.excuse(swept, where, name):
-                    pass
-                elif row.act == "remove":
-                    where.remove(name)
-                else:
-                    # Under its own name: whoever publishes it after all looks for that.
-                    with swept.queue.subdirectory(ORPHANS_INSIDE, create=True) as orphans:
-                        where.rename_new(name, name, orphans)
+def sweep_rows(swept: Swept, rows: Sequence[Leftover], most: int | None = _NAMES) -> None:
+    """Sweep the leftovers of some rows, all of one directory, among so many names; None: where the
+    first may all stay."""
+    with swept.queue.subdirectory(rows[0].where) as where:
+        # Once: of a queue in which many wait it takes longer than all else.
+        listed = list(itertools.islice(where.names(), most))
+        for row in rows:
+            _sweep_row(swept, row, where, list(filter(row.is_one, listed)))
+
+
+def _sweep_row(swept: Swept, row: Leftover, where: Directory, listed: Collection[str]) -> None:
+    for name, age, _ in _aged(where, listed, by_arrival=row.by_arrival):
+        # Another user's, in a sticky directory, is for that user to remove.
+        with suppress(PermissionError, IsADirectoryError, FileNotFoundError, FileExistsError):
+            if age < row.kept or row.excuse(swept, where, name):
+                pass
+            elif row.act == "remove":
+                where.remove(name)
+            else:
+                # Under its own name: whoever publishes it after all looks for that.
+                with swept.queue.subdirectory(ORPHANS_INSIDE, create=True) as orphans:
+                    where.rename_new(name, name, orphans)
 
 
 def _sweep_journals(directory: Directory) -> None:

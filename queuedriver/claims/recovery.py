@@ -34,7 +34,7 @@ import msgspec
 from queuedriver.claims.charging import charge, give_back
 from queuedriver.claims.handoff import finish_written, move_aside
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.leftovers import ENDED, SWEEP_EVERY, Swept, claims_in, sweep, sweep_row
+from queuedriver.claims.leftovers import ENDED, SWEEP_EVERY, Swept, claims_in, sweep, sweep_rows
 from queuedriver.claims.liveness import EXPIRY, Observer, Owner, Roster
 from queuedriver.disk.processes import HIDDEN, kill_marked, process_ticks
 from queuedriver.disk.runtime import forget_stacks, read_ending, waited_for_files
@@ -146,7 +146,7 @@ class Recoverer:
         """Drop what is remembered of documents that have ended: one that was taken back, and then
         done, has no attempt in its name for whoever finished it to go by."""
         if self._queue.attempts.docids():
-            sweep_row(Swept(self._queue.directory, self._queue.directory), ENDED)
+            sweep_rows(Swept(self._queue.directory, self._queue.directory), [ENDED])
 
     def sweep_own(self) -> None:
         """Move our own outputs aside, after trouble, that were made though we were told that they

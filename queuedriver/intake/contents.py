@@ -14,7 +14,7 @@ import subprocess
 import time
 from contextlib import suppress
 
-from queuedriver.claims.leftovers import SWEEP_EVERY, Leftover, Swept, sweep_row
+from queuedriver.claims.leftovers import SWEEP_EVERY, Leftover, Swept, sweep_rows
 from queuedriver.disk.filesystem import Directory, open_fd
 from queuedriver.errors import LATER
 from queuedriver.intake.rules import WAITING_MARKER, Refused, Verdict, Waits
@@ -107,7 +107,7 @@ class Contents:
         self._sweep_at = now + SWEEP_EVERY
         row = Leftover("content", "", self._remember, _is_sum, lambda *_: False, "remove")
         with suppress(OSError):
-            sweep_row(Swept(self._directory, self._directory), row, most=None)
+            sweep_rows(Swept(self._directory, self._directory), [row], most=None)
 
     def look(self, directory: Directory, name: str) -> tuple[str, str]:
         """Return the content of a file, as one sum, and what that is a duplicate of, in words; ""

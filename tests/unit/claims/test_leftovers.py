@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,23 @@ def test_a_start_removes_what_was_begun_long_ago_and_leaves_what_may_be_in_work(
     Driver(bench.root / "in", len, bench.root / "out", id="d", options=Options(drain=True)).run()
     assert not any(one.exists() for one in old)
     assert all(one.exists() for one in young)
+
+
+def test_a_start_lists_no_directory_twice(bench: "Bench", monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many kinds of leftovers there are: of a queue in which many wait it is most of it."""
+    bench.put("in/waits.ready")
+    Driver(bench.root / "in", len, bench.root / "out", options=Options(drain=True)).run()
+    names, listed = Directory.names, Counter[int]()
+
+    def count(directory: Directory) -> Iterator[str]:
+        listed[directory.status().st_ino] += 1
+        return names(directory)
+
+    monkeypatch.setattr(Directory, "names", count)
+    sweep(bench)
+    assert listed[(bench.root / "in").stat().st_ino] == 1
+    # What is remembered of attempts is settled first.
+    assert max(listed.values()) <= 2
 
 
 def test_a_sweep_removes_nothing_else_however_old(bench: "Bench") -> None:
@@ -160,7 +178,7 @@ def test_attempts_at_documents_that_are_not_in_the_queue_go_but_no_report_that_m
     report = noted(bench, "elsewhere", seconds=0.0)
     bench.put("in/waiting.failed")
     bench.put(f"in/{names.working_name('a', 1, bench.token())}")
-    leftovers.sweep_row(leftovers.Swept(queue, queue), leftovers.ENDED)
+    leftovers.sweep_rows(leftovers.Swept(queue, queue), [leftovers.ENDED])
     kept = ["a.7.1.json", report.name, "waiting.7.1.json"]
     assert bench.ls("in/.queuedriver/attempts") == sorted(kept)
 
