@@ -27,6 +27,10 @@ _FIRST, _NEWER, _PATIENCE = 3.0, 1.0, 3.0
 # Seconds between two starts; and how many that do not end may be left behind.
 _RESTART_EVERY = 60.0
 _RESTART_DEAD_AFTER = 5.0
+# For how many seconds an answer may be waited for until its process is taken for one that hangs:
+# where others ask; and where nobody does, or something is being changed, which is not to be cut off
+# in its midst.
+_HANGS_AFTER, _HANGS_AT_LAST = 30.0, 600.0
 _MOST_LEFT = 5
 # So many questions may wait for an answer.
 _MOST_ASKED = 50
@@ -51,6 +55,8 @@ class Looker:
         self._numbers = itertools.count(1)
         # Questions without an answer so far, by number: when each was asked.
         self._asked: dict[int, float] = {}
+        # Those of them by which something is changed.
+        self._changing: set[int] = set()
         # Those that somebody waits for; None while there is no answer.
         self._answers: dict[int, Answer | None] = {}
         # The look that is under way; and when the last one ended.
@@ -68,7 +74,7 @@ class Looker:
         with self._changed:
             if self._looking:
                 # It may hang, and nobody ask for anything else.
-                self._send(None)
+                self._see_to_process(_HANGS_AT_LAST)
             seen = self.snapshot.seen
             due = self._looked_at + pause_after(seen.took if seen else 0.0)
             if not self._looking and time.monotonic() >= due:
@@ -93,7 +99,7 @@ class Looker:
             # Where nothing is answered, nobody else waits for that to be seen.
             oldest = min(self._asked.values(), default=now)
             if oldest + _PATIENCE < now or len(self._asked) >= _MOST_ASKED:
-                self._send(None)
+                self._see_to_process()
                 return _NO_ANSWER
             number = self._send(question)
             self._answers[number] = None
@@ -117,16 +123,20 @@ class Looker:
 
     # The process
 
-    def _send(self, question: Question | None) -> int:
-        """Ask, of a process that is there or is started now; return the number, 0 if that failed.
-        Without a question, only see to the process."""
+    def _see_to_process(self, hangs_after: float = _HANGS_AFTER) -> None:
+        """Leave a process behind that hangs, and start one where there is none."""
         now = time.monotonic()
         oldest = min(self._asked.values(), default=now)
-        if self._connection is not None and oldest + _RESTART_EVERY / 2 < now:
+        hangs_after = _HANGS_AT_LAST if self._changing else hangs_after
+        if self._connection is not None and oldest + hangs_after < now:
             self._abandon()
         if self._connection is None and now >= self._may_start_at:
             self._start(now)
-        if self._connection is None or question is None:
+
+    def _send(self, question: Question) -> int:
+        """Ask a process that is there, or is started now; return the number, 0 if that failed."""
+        self._see_to_process()
+        if self._connection is None:
             return 0
         number = next(self._numbers)
         try:
@@ -134,7 +144,9 @@ class Looker:
         except OSError:
             self._abandon()
             return 0
-        self._asked[number] = now
+        self._asked[number] = time.monotonic()
+        if question.kind in _CHANGES:
+            self._changing.add(number)
         return number
 
     def _start(self, now: float) -> None:
@@ -159,6 +171,7 @@ class Looker:
             self._left.append(self._process)
         self._process = self._connection = None
         self._asked.clear()
+        self._changing.clear()
         self._looking = 0
         self._changed.notify_all()
 
@@ -182,6 +195,7 @@ class Looker:
     def _take(self, number: int, answer: Answer) -> None:
         if self._asked.pop(number, None) is None:
             return
+        self._changing.discard(number)
         if number == self._looking:
             before, self.snapshot = self.snapshot, self.snapshot.after(answer)
             self._looking, self._looked_at = 0, time.monotonic()

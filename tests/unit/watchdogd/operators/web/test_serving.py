@@ -333,10 +333,31 @@ def test_process_that_hangs_is_replaced_also_where_nothing_but_looks_is_asked_fo
     with looker(sys.executable, "-c", _HANGS_ONCE, str(reported(tmp_path)), str(hung)) as one:
         one.begin()
         until(hung.exists, "it hangs")
-        # As if that had been a minute ago.
-        one._asked = dict.fromkeys(one._asked, time.monotonic() - 60)
+        # As if that had been an hour ago.
+        one._asked = dict.fromkeys(one._asked, time.monotonic() - 3600)
         one._may_start_at = 0.0
         assert until(lambda: one.latest().seen)
+
+
+@pytest.mark.parametrize("kind", ["look", "put_back"])
+def test_process_that_takes_long_comes_to_its_end_though_others_watch(
+    tmp_path: Path, kind: str
+) -> None:
+    """A look that nobody else asks after, or a change of many documents amid which it is not to
+    be cut off."""
+    with looker(sys.executable, "-c", _SILENT) as one:
+        if kind == "look":
+            one.begin()
+        else:
+            assert one.ask(Question("serif", kind)).status == 503
+        process = one._process
+        assert process is not None
+        # As if that had been a minute ago.
+        one._asked = dict.fromkeys(one._asked, time.monotonic() - 60)
+        one.begin()
+        if kind != "look":
+            assert one.ask(Question("serif", "events")).status == 503
+        assert one._process is process
 
 
 def test_question_that_nobody_takes_keeps_no_other_waiting() -> None:
