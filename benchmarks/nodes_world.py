@@ -30,7 +30,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.seams import seam
 from tests.simulation.world import NEVER, Host, Process, Task, World
 
-_SHORT = group._SHORT
+_SHORT = group.SHORT
 # Names that are remembered with what they say: those of all documents and drivers at a time.
 _NAMES_KEPT = 1 << 17
 _CROWDS_KEPT = 16
@@ -242,7 +242,7 @@ def living_in(cluster: Cluster) -> Iterator[None]:
         seam(seams, "locked", locked),
         seams.installed(cluster),
         seam(journal.Journal, "flush", flush),
-        seam(group, "_SHORT", _SHORT),
+        seam(group, "SHORT", _SHORT),
         # Thousands of drivers read the same names: one process does so once.
         seam(names, "is_plain", lru_cache(_NAMES_KEPT)(names.is_plain)),
         seam(names, "parse", lru_cache(_NAMES_KEPT)(names.parse)),

@@ -54,6 +54,8 @@ _ROUNDS = 32
 # was work within the last second.
 _COALESCE = 0.02
 _AT_WORK = 1.0
+# Seconds, where one service has no room, from one look at the others to the next.
+_OTHERS_WITHIN = 0.25
 # Bytes of requests that are not on disk yet.
 _MOST_ASKED = 256 << 20
 
@@ -371,9 +373,11 @@ class BrokerLoop(Loop):
         return [] if self.exchange.busy else [source.queue for source, *_ in self._ready(now)]
 
     def pause(self, decision: Wait) -> None:
-        """Pause; where one service has no room, look out for what comes for the others."""
+        """Pause; where one service has no room, look soon for what comes for the others. A watch
+        would wake for each document of the one."""
         if decision.state == "blocked" and len(self.sources) > 1:
-            decision = msgspec.structs.replace(decision, state="ready")
+            seconds = min(decision.seconds, _OTHERS_WITHIN)
+            decision = msgspec.structs.replace(decision, seconds=seconds)
         super().pause(decision)
 
     def before_sleep(self) -> None:

@@ -283,6 +283,12 @@ def test_docids_are_read_from_stdin(file: Path) -> None:
     assert waiting(file, "values") == ["bad.xml.ready"]
 
 
+def test_of_no_document_nothing_is_said(file: Path) -> None:
+    from tests.cli.processes import command
+
+    assert command("retry", "-", "-p", file, stdin=b"", program="watchdogd") == (0, "", "")
+
+
 def test_a_document_that_waits_already_is_left_as_it_is(file: Path, watch: Watch) -> None:
     submit(file.parent / "queues/input", "new")
     called = watch("retry", "new")

@@ -61,6 +61,7 @@ def test_check_shows_what_is_asked_for_and_what_nobody_says(
         # Of memory the stage says nothing.
         ["ocr", "0 to 4", "1 ocr", unsaid, "1", "gpu:1", unsaid, unsaid],
     ]
+    assert called.err.startswith("watchdogd: ocr does not say memory, so none is asked for: ")
     assert slurm.jobs == []
 
 
@@ -112,7 +113,9 @@ def test_check_names_all_that_the_cluster_does_not_have(
     (slurm.directory / "sbatch").write_text(_SBATCH)
     file.write_text(TEXT.replace("[slurm]\n", f'[slurm]\npartition = "{partition}"\n'))
     called = call(capsys, "check", file)
-    assert (called.code, called.err) == (78, "".join(f"watchdogd: {one}\n" for one in told))
+    assert called.code == 78
+    _, *said = called.err.splitlines()
+    assert said == [f"watchdogd: {one}" for one in told]
 
 
 @pytest.mark.parametrize(
@@ -323,6 +326,47 @@ def test_what_slurm_does_not_take_away_is_told_unless_it_has_ended(
     assert called.code == code
     assert ("100_3: Access/permission denied" in called.err) == bool(code)
     assert "100_1" not in called.err
+
+
+def test_what_is_known_is_taken_away_though_slurm_does_not_say_what_else_there_is(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    call(capsys, "start", file, "--nodes", "2")
+    _later(file)
+    call(capsys, "status", file)
+    _later(file)
+    slurm.mark("silent")
+    called = call(capsys, "stop", file)
+    assert called.code == 69
+    assert "told to leave" not in called.err
+    assert slurm.lines("cancelled") == ["--state=PENDING 100_1 100_2"]
+
+
+def test_a_time_that_is_too_short_is_refused_before_anything_is_done(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    call(capsys, "start", file, "--nodes", "0")
+    _later(file)
+    call(capsys, "stop", file)
+    called = call(capsys, "start", file, "--time", "10s")
+    assert called.code == 2
+    assert "--time: an element leaves " in called.err
+    assert (slurm.jobs, (file.parent / "queues/.watchdogd/slurm/STOP").exists()) == ([], True)
+
+
+def test_a_submission_of_which_nobody_heard_is_made_at_the_next_word(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    slurm.mark(
+        "refuse",
+        "sbatch: error: Batch job submission failed: Unable to contact slurm controller "
+        "(connect failure)",
+    )
+    assert call(capsys, "start", file, "--nodes", "1").code == 69
+    slurm.unmark("refuse")
+    _later(file)
+    assert call(capsys, "start", file, "--nodes", "1").code == 0
+    assert len(slurm.jobs) == 1
 
 
 def test_start_takes_numbers_alone(file: Path, slurm: SlurmDouble, capsys: Capsys) -> None:

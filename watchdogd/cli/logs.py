@@ -64,7 +64,7 @@ def logs(
             where = ", ".join(map(escape_name, places.values())) or "any place known here"
             raise NotFound(f"no such log in {where}; there is one once a driver has started")
         for whose in sorted(shown.tails):
-            last = shown.tails[whose].last(_SEARCHED if text else lines)
+            last = shown.tails[whose].last(max(lines, _SEARCHED) if text else lines)
             found = [line for line in last if has_text(line, text)]
             shown.print(whose, found[max(0, len(found) - lines) :])
         if follow:

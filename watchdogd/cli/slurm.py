@@ -46,6 +46,14 @@ def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -
     asked = requests(found)
     wrong = [one for request in asked for one in _mistakes(found, request)]
     _print_table(_GROUPS, map(_group, asked))
+    for request in asked:
+        stages = (one for one in found.stages if request.drivers[one.name])
+        silent = [one.name for one in stages if one.memory is None]
+        if silent and request.memory is None:
+            say(
+                f"{', '.join(silent)} does not say memory, so none is asked for: an element gets "
+                "what the cluster gives a job that says nothing"
+            )
     for one in wrong:
         say(one)
     return ConfigError.exit_code if wrong else 0
@@ -113,6 +121,9 @@ def start(
     if len(asked) < len(numbers):
         raise BadArgument("auto: without a number start goes by the work that waits; leave it out")
     chosen = Submission(drain=drain, partition=partition, time=time_limit, account=account)
+    for request in requests(found):
+        # Before anything is done: what is chosen may be refused.
+        options(found, request, chosen, key(found))
     if dry_run:
         for request in requests(found):
             least = 0 if asked else max(1, request.slurm.nodes.min)
@@ -225,12 +236,22 @@ def stop(
         # First: nobody is to submit others.
         ledger.stop(stopped=True)
         ledger.note(ledger.facts())
-        there = _of_all(ledger).elements
-    told = format_count(sum(one.count for one in there), "element")
-    say(f"{told} told to leave" if there else "no element is pending or running now")
-    # One that runs sees by itself that it is to leave; a signal besides is its second, by which
-    # documents are given back at once.
-    programs.cancel(_jobs(there, pending=not now), pending=not now)
+        told, refused = set[str](), None
+        # At once those that are known, whether Slurm answers or not; then whoever else is there.
+        for look in (Ledger.facts, _of_all):
+            there = look(ledger).elements
+            # One that runs sees by itself that it is to leave; a signal besides is its second, by
+            # which documents are given back at once.
+            jobs = [one for one in _jobs(there, pending=not now) if one not in told]
+            told.update(jobs)
+            try:
+                programs.cancel(jobs, pending=not now)
+            except programs.Refused as error:
+                refused = error
+    if refused is not None:
+        raise refused
+    number = format_count(sum(one.count for one in there), "element")
+    say(f"{number} told to leave" if there else "no element is pending or running now")
 
 
 def _of_all(ledger: Ledger) -> Facts:

@@ -50,13 +50,13 @@ class Piece(NamedTuple):
         """Return where the piece before it may begin."""
         return max(0, self.start - WINDOW)
 
-    def with_text(self, text: str) -> "Piece":
+    def with_text(self, text: str, *, ended: bool) -> "Piece":
         """Return its lines that have a text, in capitals or not; one whose end is not written yet
-        is for the next piece."""
+        is for the next piece, unless who writes has `ended`."""
         if not text:
             return self
         whole = self.data[: self.data.rfind(b"\n") + 1]
-        if not whole and len(self.data) == WINDOW:
+        if (not whole and len(self.data) == WINDOW) or (ended and self.end == self.size):
             whole = self.data
         lines = [one + b"\n" for one in whole.split(b"\n") if has_text(one, text)]
         return self._replace(data=b"".join(lines), end=self.start + len(whole))

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from queuedriver.doors.broker import Broker
     from queuedriver.intake.intake import Intake
 
-# How soon a log that has grown too large is rotated; and for how many looks the board may be gone:
-# a watchdog that lives makes another within five seconds.
+# How soon a log that has grown too large is rotated; and for how many looks the board may be gone
+# of a driver whose watchdog is: the next one may come, and make another.
 _LOOK_EVERY = 2.0
 _LOST_AFTER = 5
 
@@ -57,10 +57,10 @@ _LOST_AFTER = 5
 def main() -> None:
     """Be the process that the watchdog starts for one driver."""
     interpreter.end_loading()
-    sys.exit(live(decode(sys.stdin.buffer.read())))
+    sys.exit(live(decode(sys.stdin.buffer.read()), None, os.getppid()))
 
 
-def live(order: Order, processor: Processor | None = None) -> int:
+def live(order: Order, processor: Processor | None, watchdog: int) -> int:
     """Do all that a driver process does, from its first moment of its own; return its exit code."""
     set_name(order.name)
     board = Board.open(order.board)
@@ -72,7 +72,7 @@ def live(order: Order, processor: Processor | None = None) -> int:
     rotator.take_over()
     # None: a driver that ends with its watchdog need not be found.
     fd = None if order.parent else os.open(order.board, os.O_RDONLY | os.O_CLOEXEC)
-    told = rotator, fd, order.board
+    told = rotator, fd, order.board, watchdog
     threading.Thread(target=_look_after, args=told, name="log", daemon=True).start()
     try:
         left = _drive(order, board, processor)
@@ -160,15 +160,17 @@ def _run(one: "Driver | Intake | Broker") -> Left:
             _say(words)
 
 
-def _look_after(rotator: Rotator, fd: int | None, board: str) -> None:
-    """Rotate the log; and, of a driver that outlives its watchdog, ask it to leave once no other
-    could find it: somebody removed its board, which is not only moved, and nobody made another."""
+def _look_after(rotator: Rotator, fd: int | None, board: str, watchdog: int) -> None:
+    """Rotate the log; and, of a driver that has outlived its watchdog, ask it to leave once no
+    other could find it: somebody removed its board, which is not only moved, and nobody made
+    another."""
     looks = 0
     while True:
         time.sleep(_LOOK_EVERY)
         with contextlib.suppress(OSError):
             rotator.rotate_if_large()
-        looks = looks + 1 if fd is not None and _is_lost(fd, board) else 0
+        is_alone = fd is not None and os.getppid() != watchdog
+        looks = looks + 1 if is_alone and fd is not None and _is_lost(fd, board) else 0
         if looks == _LOST_AFTER:
             _say("nobody could find this driver any more: its board was removed; leaving")
             os.kill(os.getpid(), signal.SIGTERM)

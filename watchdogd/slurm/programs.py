@@ -26,6 +26,8 @@ _SILENT = (
     *("timed out", "unable to contact", "communication", "connection", "connect failure"),
     *("missing socket", "zero bytes", "message receive", "message send"),
 )
+# Of these, when nobody was asked.
+_UNASKED = "connect failure"
 # The lowest number that no task may have; as a rule tasks go up to the other.
 _LARGEST = re.compile(rb"MaxArraySize\s*=\s*([0-9]+)")
 _USUAL_ARRAY = 1000
@@ -83,7 +85,7 @@ def call(
             return done.stdout
         words = f"{argv[0]}: {said or f'exit code {done.returncode}'}"
         if any(word in said.lower() for word in _SILENT):
-            raise Silent(words)
+            raise Unreachable(words) if _UNASKED in said.lower() else Silent(words)
         raise Refused(words)
     return done.stdout
 

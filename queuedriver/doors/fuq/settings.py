@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from queuedriver.driving.setup import Opened
 
 _ENDPOINT = "tcp://127.0.0.1:5429"
+# A worker's own.
+_DESCRIPTORS = 128
 # Bytes: what a secret must have at least; the original drew 32.
 _SHORTEST_SECRET = 16
 _LONGEST_SECRET = 4096
@@ -105,7 +107,8 @@ class WorkerSettings(AnyPeer, frozen=True, kw_only=True):
     def transport(self) -> "Caller":
         from queuedriver.doors.transports import tcp, tls
 
-        tcp.raise_descriptors()
+        # No more than it needs: tasks inherit that, and some programs can do with a thousand only.
+        tcp.raise_descriptors(_DESCRIPTORS + 2 * (self.nproc or os.cpu_count() or 1))
         return tcp.Caller(self.broker, tls.calling(self.tls) if self.tls else None)
 
 

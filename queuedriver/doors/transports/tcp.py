@@ -313,10 +313,11 @@ class _Tcp(Transport):
         one.socket.close()
 
 
-def raise_descriptors() -> None:
-    """Have as many descriptors as this process may: a connection is one, and an open job some."""
+def raise_descriptors(wanted: int = _DESCRIPTORS) -> None:
+    """Have so many descriptors, or as many as this process may: a connection is one, and an open
+    job some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    wanted = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 

@@ -25,13 +25,14 @@ def test_address_that_peers_are_told_has_a_port_where_any_would_do() -> None:
     assert roundrobin.WorkerSettings().placed().where == "tcp://127.0.0.1:6714"
 
 
-def test_worker_of_fuq_has_as_many_descriptors_as_it_may() -> None:
-    """Each task that runs is two."""
+@pytest.mark.parametrize(("nproc", "wanted"), [(1, 256), (1000, 2128)])
+def test_worker_of_fuq_has_as_many_descriptors_as_its_tasks_need(nproc: int, wanted: int) -> None:
+    """Each task that runs is two; and each inherits the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
-        with closing(fuq.WorkerSettings(broker="tcp://127.0.0.1:1").transport()):
-            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, 16_384)
+        with closing(fuq.WorkerSettings(broker="tcp://127.0.0.1:1", nproc=nproc).transport()):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, wanted)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

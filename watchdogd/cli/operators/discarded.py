@@ -166,13 +166,12 @@ def _retry_named(
     inputs = dict.fromkeys(chosen.pipeline.path(queue) for one in stages for queue in one.inputs)
     wanted = {path: _wanted(path, named) for path in inputs if os.path.exists(path)}
     every = [docid for docids in wanted.values() for docid in docids]
-    nearest = nearest_first(named[0], [one.name for one in chosen.pipeline.stages])
-    there_are = "" if stage else f", which are: {', '.join(nearest)}"
-    missing = [
-        ("", Result(docid, "missing", f"no {docid!r} in {where}{there_are}"))
-        for docid in named
-        if not any(is_meant(docid, one) for one in every)
-    ]
+    missing = []
+    for docid in named:
+        if not any(is_meant(docid, one) for one in every):
+            nearest = nearest_first(docid, [one.name for one in chosen.pipeline.stages])
+            there_are = "" if stage else f", which are: {', '.join(nearest)}"
+            missing.append(("", Result(docid, "missing", f"no {docid!r} in {where}{there_are}")))
 
     def do() -> Came:
         came = actions.retry(chosen, wanted, actions.operator())

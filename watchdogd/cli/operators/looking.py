@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from queuedriver.claims.liveness import Observer
-from queuedriver.errors import NotFound, QueueError
+from queuedriver.errors import ConfigError, NotFound, QueueError
 from queuedriver.format.units import parse_duration
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.events import Event
@@ -83,7 +83,11 @@ class Looking:
             if question.kind == "metrics":
                 view = self._view or look(chosen, self._observer)
                 seen = view.chosen._replace(hung=chosen.hung)
-                return Answer(exposition_of(replace(view, chosen=seen), **words))
+                try:
+                    return Answer(exposition_of(replace(view, chosen=seen), **words))
+                except ConfigError as error:
+                    # Who asks is not to take what is not installed for files that hang.
+                    return Answer(error=str(error), status=404)
             own: _Answers = {"prepare": self._prepare, "put_back": self._put_back}
             return Answer({**_ANSWERS, **own}[question.kind](chosen, **words))
         except (NotFound, FileNotFoundError) as error:

@@ -229,7 +229,7 @@ def driver(visit: Visit, stacks: str | None) -> Page:
 def log(visit: Visit, piece: Piece) -> Page:
     """Show a piece of a log, or its lines that have a text, and where the next one begins."""
     found, asked = visit.driver, visit.words.get("text", "")
-    piece = piece.with_text(asked)
+    piece = piece.with_text(asked, ended=not found.pid)
     text, known = printed(piece.data), {"driver": found.name, "host": found.host}
     document = {**piece._asdict(), "data": text, **known, "ended": not found.pid}
     return _page(visit, "log.html", document, driver=found, piece=piece, text=text, asked=asked)

@@ -476,6 +476,12 @@ def test_log_of_a_driver_whose_process_has_ended_says_so(tmp_path: Path) -> None
         log_of(chosen, b"the end\n", name)
         told = answered(get(f"/log.json?name={name}&host=rose"), facts_of(chosen), chosen)
         assert json.loads(told.body)["ended"] is ended
+        # What is not a whole line yet is one when nothing comes any more.
+        log_of(chosen, b"a line\nFatal", name)
+        told = answered(
+            get(f"/log.json?name={name}&host=rose&text=fatal"), facts_of(chosen), chosen
+        )
+        assert json.loads(told.body)["data"] == ("Fatal\n" if ended else "")
 
 
 def test_log_that_was_rotated_is_read_from_its_beginning(tmp_path: Path) -> None:
