@@ -54,7 +54,8 @@ _ROUNDS = 32
 # was work within the last second.
 _COALESCE = 0.02
 _AT_WORK = 1.0
-# Seconds, where one service has no room, from one look at the others to the next.
+# Seconds, where one service has no room, from one look at the others to the next: a watch would
+# wake for each document of the one.
 _OTHERS_WITHIN = 0.25
 # Bytes of requests that are not on disk yet.
 _MOST_ASKED = 256 << 20
@@ -373,11 +374,9 @@ class BrokerLoop(Loop):
         return [] if self.exchange.busy else [source.queue for source, *_ in self._ready(now)]
 
     def pause(self, decision: Wait) -> None:
-        """Pause; where one service has no room, look soon for what comes for the others. A watch
-        would wake for each document of the one."""
+        """Pause; where one service has no room, look soon for what comes for the others."""
         if decision.state == "blocked" and len(self.sources) > 1:
-            seconds = min(decision.seconds, _OTHERS_WITHIN)
-            decision = msgspec.structs.replace(decision, seconds=seconds)
+            decision = Wait(min(decision.seconds, _OTHERS_WITHIN), decision.why, "blocked")
         super().pause(decision)
 
     def before_sleep(self) -> None:
