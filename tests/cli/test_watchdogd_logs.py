@@ -82,6 +82,9 @@ def test_of_lines_with_a_text_as_many_are_shown_as_are_wanted(file: Path, logs: 
     assert shown(file, "--text", "Error", "-n", "1").out == "parse-2 | The ERROR\n"
     assert shown(file, "--text", "error", "parse-2").out == "an error\nThe ERROR\n"
     assert shown(file, "--text", "no such text") == (0, "", "")
+    # More than are searched at first.
+    write(logs / "parse-2.log", *("found" for _ in range(10_001)))
+    assert shown(file, "--text", "found", "-n", "10001", "parse-2").out.count("found") == 10_001
 
 
 def test_each_line_is_there_for_programs(file: Path, logs: Path) -> None:

@@ -532,13 +532,17 @@ def test_broker_of_services_says_for_which_no_worker_is_there(place: Place) -> N
     until(lambda: len(place.outputs()) == 1)
 
 
+def begin_services(place: Place, *said: str) -> None:
+    """Start a broker of some services, as was said, and a worker of all of them."""
+    broker = place._start("broker", "scale0", *said, "--listen", place.endpoint)
+    place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
+    place._start("worker", "scale0", place.endpoint, "--call", "loud:shout")
+
+
 def test_service_whose_queue_is_paused_is_not_dealt_and_the_others_are(place: Place) -> None:
     submit(place.root / "other")
     (place.input / "PAUSE").touch()
-    args = ("--service", "loud=in:out", "--service", "soft=other:out", "--listen", place.endpoint)
-    broker = place._start("broker", "scale0", *args)
-    place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
-    place._start("worker", "scale0", place.endpoint, "--call", "loud:shout")
+    begin_services(place, "--service", "loud=in:out", "--service", "soft=other:out")
     submit(place.input, "held")
     for number in range(4):
         submit(place.root / "other", f"one{number}")
@@ -554,10 +558,7 @@ def test_service_whose_output_is_full_is_not_dealt_and_the_others_are(place: Pla
     (place.root / "more").mkdir()
     (place.output / "old.ready").touch()
     services = ("--service", "loud=in:out", "--service", "soft=other:more")
-    args = (*services, "--max-output-items", "1", "--listen", place.endpoint)
-    broker = place._start("broker", "scale0", *args)
-    place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
-    place._start("worker", "scale0", place.endpoint, "--call", "loud:shout")
+    begin_services(place, *services, "--max-output-items", "1")
     submit(place.input, "held")
     for number in range(4):
         submit(place.root / "other", f"one{number}")

@@ -623,6 +623,18 @@ def test_scraper_with_a_token_is_told_of_all_hosts_and_one_without_nothing(tmp_p
     assert b"queuedriver_watchdog_up{" in answered(get("/metrics", bearer), facts, chosen).body
 
 
+def test_scraper_is_told_what_to_install_where_metrics_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And does not take it for files that hang, of which 503 tells."""
+    chosen = chosen_in(tmp_path)
+    # Then it cannot be imported.
+    monkeypatch.setitem(sys.modules, "watchdogd.operators.metrics", None)
+    told = answered(get("/metrics", member()), facts_of(chosen), chosen)
+    assert told.status == 404
+    assert b"queuedriver[metrics]" in told.body
+
+
 def test_what_is_no_file_among_the_events_hides_none_of_the_others(tmp_path: Path) -> None:
     chosen = chosen_in(tmp_path)
     facts = facts_of(chosen, acts=True)
