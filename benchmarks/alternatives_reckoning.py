@@ -8,10 +8,12 @@ from pathlib import Path
 
 from benchmarks.alternatives_work import BEGUN, ENDED
 
-# What a queue keeps besides its documents, and what watchdogd keeps beside the queues.
+# What a queue keeps besides its documents, for a week where it is an output that a kill has cut
+# off; and what watchdogd keeps beside the queues.
 WATCHDOGD = ".watchdogd"
 _KEPT = re.compile(
-    r"\.queuedriver/(settings\.json|landmarks?(\.json)?|start\.lock|(drivers|feeds|journal)/.*)"
+    r"\.queuedriver/(settings\.json|landmarks?(\.json)?|start\.lock|(drivers|feeds|journal)/.*"
+    r"|orphans/[^/]+\.writing)"
 )
 
 

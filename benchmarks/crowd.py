@@ -101,18 +101,18 @@ def term(directory: Path, moment: float) -> tuple[float, float]:
         asked_at = time.time()
         watchdog.process.send_signal(signal.SIGTERM)
         pipelines.until(lambda: _leaving(watchdog) or watchdog.process.poll() is not None, "a word")
-        said = _leaving(watchdog) or time.time()
         code = watchdog.process.wait(PATIENCE)
+        ended, said = time.time(), _leaving(watchdog)
         # Before it listens the signal ends it at once, and there is nothing yet to be ended by it.
-        if code not in (0, -signal.SIGTERM) or (code and watchdog.events("started")):
+        if (code or not said) and (code != -signal.SIGTERM or watchdog.events("started")):
             raise Failed(f"exit {code} after TERM: {watchdog.last_words()}")
-        return said - asked_at, time.time() - asked_at
+        return (said or ended) - asked_at, ended - asked_at
 
 
 def _leaving(watchdog: Watchdog) -> float:
     """When its log of events says that it leaves; 0: it does not."""
     notes = watchdog.events("note")
-    said = (one for one in notes if "leaving because" in str(one.get("message")))
+    said = (one for one in notes if str(one.get("message")).startswith("leaving:"))
     return next((float(str(one["at"])) for one in said), 0.0)
 
 

@@ -18,7 +18,8 @@ LEAD = (
     "durable: seconds from the command to the last result, and with {kills} drivers killed by "
     "SIGKILL in the midst of a document, at random; what each kill adds within a round. Missing "
     "are documents without a result, twice are stages that ran to their end twice; each run is "
-    "checked: nothing but results is left in any queue. Median of {rounds} rounds."
+    "checked: nothing but results is left in any queue, and outputs that a kill has cut off, which "
+    "a queue keeps aside for a week. Median of {rounds} rounds."
 )
 UNHARMED = "nobody killed"
 KILLED = "{kills} killed"

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import operator
 import os
 import signal
 import sys
@@ -40,6 +41,9 @@ _QUICK = ("tests/unit/", "tests/simulation/test_simulated_kernel.py")
 
 # Processes of tests for each processor, as most tests wait most of the time; and at most.
 _FOR_EACH, _AT_MOST = 2, 16
+# Where tests wait for other processes most of the time; all others compute. Dealt in turns, they
+# leave no processor idle; those first of which one takes long.
+_WAITING = ("tests/slurm/", "tests/network/", "tests/integration/", "tests/contract/")
 # Files whose tests stay in one process, as they share what takes long to start: guests, a browser.
 _TOGETHER = ("tests/network/test_nfs.py", "tests/integration/test_page_in_a_browser.py")
 
@@ -107,12 +111,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes long, or is one more of its kind."""
-    if not config.getoption("--quick"):
-        return
-    left_out = [item for item in items if not _is_quick(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if _is_quick(item)]
+    """Leave out of a quick run what takes long, or is one more of its kind; mix the others."""
+    if config.getoption("--quick"):
+        left_out = [item for item in items if not _is_quick(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _is_quick(item)]
+    items[:] = _mixed(items)
+
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return tests that wait and tests that compute in turns, by their shares of all."""
+    waiting = [one for place in _WAITING for one in items if one.nodeid.startswith(place)]
+    computing = [one for one in items if not one.nodeid.startswith(_WAITING)]
+    placed = [(at / len(some), one) for some in (waiting, computing) for at, one in enumerate(some)]
+    return [one for _, one in sorted(placed, key=operator.itemgetter(0))]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -67,6 +67,7 @@ def test_documents_a_second_leave_out_what_passes_until_the_first_is_through() -
 
 def test_left_over_is_what_is_neither_a_result_nor_the_queues_own(tmp_path: Path) -> None:
     own = ["settings.json", "landmarks.json", "landmark", "start.lock", "drivers/d.json"]
+    own.append("orphans/a.x-1-2a.writing")
     left = ["input/a.ready", "s1/.queuedriver/claims/c1.x", "s2/discarded/b", "s2/a.unpublished"]
     for name in [*(f"s1/.queuedriver/{one}" for one in own), "s2/a.ready", ".watchdogd/x", *left]:
         path = tmp_path / name
