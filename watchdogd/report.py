@@ -166,6 +166,8 @@ def decode(data: bytes) -> HostReport:
         raise Alien("a path in it has a NUL")
     if found.version != VERSION:
         raise Alien(f"it is of version {found.version}, and this is for version {VERSION}")
+    if any(one.counted.shape != Counted().shape for one in found.stages):
+        raise Alien("it counts by other causes or durations than this version")
     return found
 
 

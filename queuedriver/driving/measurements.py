@@ -44,6 +44,11 @@ class Counted(NamedTuple):
     discarded: tuple[int, ...] = (0,) * len(CAUSES)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Return how many numbers each has: who counts otherwise has others."""
+        return tuple(map(len, (self.waits.counts, self.services.counts, *self[2:])))
+
+    @property
     def numbers(self) -> tuple[int, ...]:
         """Return all of it in one row."""
         waits, services = self.waits, self.services

@@ -99,20 +99,20 @@ def test_a_cause_and_a_text_leave_the_others_out(file: Path, watch: Watch) -> No
 
 def test_the_documents_of_a_group_are_listed_with_the_reasons(file: Path, watch: Watch) -> None:
     key = groups(watch("discarded", "values"))[0][0]
-    first, *rest = watch("discarded", "--group", key).out.splitlines()
-    assert first.split() == ["STAGE", "STATE", "TRY", "AGE", "DRIVER", "DOCUMENT"]
-    told = [(one.split()[0], one.split("  ")[-2].strip(), one.split("  ")[-1]) for one in rest]
+    called = watch("discarded", "--group", key)
+    assert called.out.splitlines()[0].split() == ["DOCUMENT", "LAST", "WHY"]
+    assert called.out.splitlines()[-1] == "grouped over all 3"
     why = "exception: ValueError: no good"
-    assert sorted(told) == [("values", "bad2", why), ("values", "bad3", why)]
-    lines = watch("discarded", "--group", key, "--json").out.splitlines()
-    assert {json.loads(line)["docid"] for line in lines} == {"bad2", "bad3"}
+    assert sorted((one[0], one[2]) for one in groups(called)) == [("bad2", why), ("bad3", why)]
+    told = watch("discarded", "--group", key, "--json").json
+    assert {one["docid"] for one in told["documents"]} == {"bad2", "bad3"}
 
 
 def test_a_group_that_there_is_not_says_why_that_may_be(file: Path, watch: Watch) -> None:
     called = watch("retry", "--group", "1-0123456789", "--yes")
     assert called.code == 66
-    assert "what was in it may have been tried again; see watchdogd discarded -p" in called.err
-    assert "a version that groups otherwise" in watch("discarded", "--group", "0-0123456789").err
+    why = "what was in it may have been tried again, or another version groups otherwise"
+    assert f"{why}; see watchdogd discarded -p" in called.err
 
 
 def test_a_group_is_retried_as_a_batch_that_is_followed(file: Path, watch: Watch) -> None:
@@ -230,6 +230,19 @@ def test_who_put_documents_back_is_noted(file: Path, watch: Watch) -> None:
     assert first["batch"] in watch("batch").out
     assert second["message"] == "retry 'bad.xml'"
     assert first["who"] == second["who"] == operator()
+
+
+def test_who_put_back_what_failed_with_braces_in_its_words_is_noted(
+    file: Path, watch: Watch
+) -> None:
+    queues = file.parent / "queues"
+    submit(queues / "input", "bad{0}")
+    drive(queues / "input", queues / "values", retries=0)
+    assert watch("retry", "--text", "bad{0}", "--yes").code == 0
+    (notes,) = (queues / ".watchdogd/events").iterdir()
+    message = json.loads(notes.read_text())["message"]
+    assert message == f"retry 'bad{{0}}': of the stages of {file}, text bad{{0}}"
+    assert waiting(file, "input") == ["bad{0}.ready"]
 
 
 def test_what_is_neither_a_stage_nor_a_document_is_told_the_stages(

@@ -15,10 +15,11 @@ import msgspec
 import pytest
 
 from queuedriver.claims.liveness import identify
+from queuedriver.driving.measurements import Counted, Durations
 from queuedriver.format.units import format_instant
 from tests.cli import pipelines
 from tests.cli.pipelines import FAR, GONE, driver, publish, report, sleeper
-from tests.cli.processes import ENVIRON, on_terminal, read_until
+from tests.cli.processes import ENVIRON, command, on_terminal, read_until, unprivileged
 from tests.cli.queues import PATIENCE, Called, drive, stuck_driver, submit
 from tests.cli.queues import driver as running
 from tests.waiting import until
@@ -240,6 +241,21 @@ def test_a_report_with_rates_that_nobody_can_have_hides_nothing(file: Path, watc
     assert (called.code, stage(called, "parse")["service"]) == (0, pytest.approx(2.0))
 
 
+@pytest.mark.parametrize(
+    "counted", [Counted(failed=(1, 2)), Counted(waits=Durations(())), Counted(discarded=())]
+)
+def test_a_report_that_counts_otherwise_is_named_and_hides_nothing(
+    counted: Counted, file: Path, watch: Watch
+) -> None:
+    publish(file, report())
+    other = StageReport(name="parse", wanted=1, inputs=("values",), counted=counted)
+    publish(file, report("fern", identity=FAR, stages=(other,)))
+    called = watch("status", file, "--json")
+    assert called.code == 0
+    assert any("fern.json: it counts by other causes" in one for one in called.json["unreadable"])
+    assert 'watchdog_up{host="rose"' in watch("metrics", file).out
+
+
 def test_a_queue_that_cannot_be_looked_at_is_named_and_hides_no_other(
     file: Path, watch: Watch
 ) -> None:
@@ -256,6 +272,37 @@ def test_a_queue_that_cannot_be_looked_at_is_named_and_hides_no_other(
         why = f"{str(queues / 'values')!r} is not a directory, so not a queue"
         assert f"parse takes from what cannot be looked at: {why}" in called.json["words"]
         assert watch("metrics", file).code == 0
+
+
+@pytest.mark.parametrize(
+    ("closed", "named"),
+    [
+        ("values", "parse takes from what cannot be looked at: "),
+        ("values/.queuedriver", "parse takes from what cannot be looked at: "),
+        ("values/discarded", "parse takes from what cannot be looked at: "),
+        ("out", "out cannot be looked at: "),
+        (".watchdogd/history/rose", ""),
+    ],
+)
+def test_a_directory_that_may_not_be_read_is_named_and_hides_no_other(
+    file: Path, closed: str, named: str
+) -> None:
+    queues = file.parent / "queues"
+    publish(file, report())
+    submit(queues / "input", "a", "b")
+    submit(queues / "values", "c")
+    history = queues / ".watchdogd" / "history" / "rose"
+    history.mkdir(parents=True)
+    (history / "values.ring").touch()
+    (queues / "values/discarded").mkdir()
+    (queues / closed).chmod(0)
+    prefix = unprivileged()
+    called = command("status", file, prefix=prefix, program="watchdogd")
+    (queues / closed).chmod(0o755)
+    assert called.code == 0
+    assert rows(called)["values"][0] == "2"
+    assert named in called.out
+    assert ("may not be used: permission denied" in called.out) == bool(named)
 
 
 def test_a_driver_is_told_of_once_that_is_reported_and_registered(file: Path, watch: Watch) -> None:

@@ -310,12 +310,13 @@ def test_who_asked_for_what_is_written_down_beside_what_watchdogs_say(
         assert watch(*words).code == 0
     events = operators_events(file)
     assert [one["message"] for one in events] == [
-        "pause",
-        "resume",
-        "pause values parse",
+        "pause the whole pipeline",
+        "resume the whole pipeline",
+        "pause values",
+        "pause parse",
         "resume parse",
-        "scale parse=2",
-        "scale out=auto",
+        "scale parse to 2 drivers on each host",
+        "scale out to as many drivers as the file says on each host",
         "restart parse on rose",
         "reload",
         "stop --now",
@@ -324,7 +325,9 @@ def test_who_asked_for_what_is_written_down_beside_what_watchdogs_say(
     assert {one["who"] for one in events} == {operator()}
     assert f"uid {os.getuid()}" in operator()
     assert {one["host"] for one in events} == {os.uname().nodename}
-    assert [one.get("stage") for one in events][3:7] == ["parse", "parse", "out", "parse"]
+    assert [one.get("stage") for one in events][2:8] == [
+        *("values", "parse", "parse", "parse", "out", "parse")
+    ]
 
 
 def test_a_note_that_cannot_be_written_stops_nobody(file: Path, watch: Watch) -> None:

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from queuedriver import Driver, Options, Output
 from tests.cli import pipelines
 from tests.cli.pipelines import make, publish, report
 from tests.cli.queues import Called, drive, kill, stuck_driver, submit
+from watchdogd.report import StageReport
 
 Capsys = pytest.CaptureFixture[str]
 Watch = Callable[..., Called]
@@ -54,6 +56,17 @@ def test_a_document_is_found_by_the_stem_of_its_result(tmp_path: Path, capsys: C
     assert called.out.startswith("values, in input\n")
     assert last(called) == "scan.pdf: through, in out: the file scan.html"
     assert "tells nothing" not in called.out
+
+
+def test_a_document_is_followed_though_stages_that_still_run_lead_it_back(
+    file: Path, watch: Watch
+) -> None:
+    submit(queue(file, "input"), "a")
+    running = report()
+    # The file has another stage in its place by now.
+    back = StageReport(name="back", wanted=1, inputs=("values",), outputs=("input",))
+    publish(file, replace(running, stages=(*running.stages, back)))
+    assert visited(watch("trace", "a", "--json")) == [("values", "a")]
 
 
 def test_a_document_is_followed_through_its_names_to_its_end(file: Path, watch: Watch) -> None:

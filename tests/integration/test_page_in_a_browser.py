@@ -370,7 +370,7 @@ def test_pause_scale_and_restart_are_done_on_two_hosts_and_told_with_who(page: P
     said = page.asked()
     # Through 127.0.0.1 the system does not say who it was.
     assert "restart parse-1 on fern, by 127.0.0.1" in said
-    assert "scale parse=1 on rose, by 127.0.0.1" in said
+    assert "scale parse to 1 driver on rose, by 127.0.0.1" in said
     assert "pause parse, by 127.0.0.1" in said
 
 

@@ -146,10 +146,6 @@ class Target(NamedTuple):
     driver: str = ""
     host: str = ""
 
-    @property
-    def name(self) -> str:
-        return self.driver or self.stage.name
-
 
 def stage_named(chosen: Chosen, name: str) -> Stage:
     """Return a stage, or raise NotFound with those that there are."""

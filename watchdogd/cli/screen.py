@@ -24,6 +24,7 @@ DRIVER_COLUMNS = (
 )
 Tone = Literal["title", "plain", "bad", "loud"]
 CAUSE_COLUMNS = ("GROUP", "STAGE", ">COUNT", ">FIRST", ">LAST", "~WHY")
+CASE_COLUMNS = ("DOCUMENT", ">LAST", "~WHY")
 # Others go before a name has less room than this, in characters.
 _TELLING = 16
 # Columns that stay when there is nothing in them.
@@ -185,7 +186,8 @@ def group_cells(group: "Group", now: float) -> tuple[str, ...]:
 
 def case_cells(case: "Case", now: float) -> tuple[str, ...]:
     """Return the row of one discarded document."""
-    return escape_name(case.docid), ago(case.discarded_at, now), escape_name(case.message)
+    why = escape_name(f"{case.cause}: {case.message}")
+    return escape_name(case.docid), ago(case.discarded_at, now), why
 
 
 def ago(at: float, now: float) -> str:

@@ -6,6 +6,7 @@ obey; docs/control-files.rst has the same moves for a shell.
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 from queuedriver.cli.arguments import YES, confirm
 from queuedriver.cli.program import say
@@ -13,10 +14,10 @@ from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import LATER, ConfigError, QueueError
 from queuedriver.format.units import format_count, format_duration
 from watchdogd.cli.arguments import PIPELINE_FILE, numbers_of
-from watchdogd.cli.pipeline_argument import Target, check_host, choose, stage_named, targets
+from watchdogd.cli.pipeline_argument import check_host, choose, stage_named, targets
 from watchdogd.operators import actions
+from watchdogd.operators.actions import Asked
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost, read_hosts
-from watchdogd.pipeline.model import Stage
 
 # How often one looks whether what was asked has been done.
 _LOOK_EVERY = 0.2
@@ -54,9 +55,10 @@ def scale(
         stage_named(chosen, name)
     if host is not None:
         check_host(chosen, host)
-    if very_many := actions.many_drivers(chosen, wanted, host):
+    asked = [Asked("scale", name, host=host or "", number=one) for name, one in wanted.items()]
+    if very_many := actions.many_drivers(chosen, asked):
         confirm(very_many, yes)
-    _say(actions.scale(chosen, wanted, host, actions.operator()))
+    _say(actions.carry_out(chosen, asked, actions.operator()))
 
 
 def pause(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FILE) -> None:
@@ -64,8 +66,7 @@ def pause(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FIL
 
     They finish the documents at hand, and wait until `resume`.
     """
-    chosen = choose(pipeline)
-    _say(actions.pause(chosen, _stages(chosen, stage), actions.operator()))
+    _ask_of_stages("pause", stage, pipeline)
 
 
 def resume(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FILE) -> None:
@@ -74,8 +75,7 @@ def resume(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FI
     A stage that was paused by itself is resumed by itself, and so is one that has stopped itself.
     That also undoes `queuedriver quit` on the queues that it takes from.
     """
-    chosen = choose(pipeline)
-    _say(actions.resume(chosen, _stages(chosen, stage), actions.operator()))
+    _ask_of_stages("resume", stage, pipeline)
 
 
 def restart(
@@ -92,10 +92,12 @@ def restart(
     chosen = choose(pipeline)
     if host is not None:
         check_host(chosen, host)
-    every = [Target(stage, host=host or "") for stage in chosen.pipeline.stages]
-    meant = targets(chosen, what, host) if what else every
-    named = [(one.name, one.host) for one in meant]
-    _say(actions.restart(chosen, named, actions.operator()))
+    meant = [
+        Asked("restart", one.stage.name, one.driver, one.host)
+        for one in targets(chosen, what or (), host)
+    ]
+    asked = meant or [Asked("restart", host=host or "")]
+    _say(actions.carry_out(chosen, asked, actions.operator()))
 
 
 def reload(
@@ -143,12 +145,17 @@ def stop(
         _wait(chosen, lambda one: one.report.identity in before, "leave", takes)
 
 
-def _stages(chosen: Chosen, names: Iterable[str] | None) -> list[Stage]:
-    return [stage_named(chosen, name) for name in names or ()]
+def _ask_of_stages(
+    do: Literal["pause", "resume"], names: list[str] | None, pipeline: str | None
+) -> None:
+    """Ask it of some stages, or of the pipeline."""
+    chosen = choose(pipeline)
+    asked = [Asked(do, stage_named(chosen, name).name) for name in names or ()]
+    _say(actions.carry_out(chosen, asked or [Asked(do)], actions.operator()))
 
 
 def _say(told: Iterable[str]) -> None:
-    for words in told:
+    for words in dict.fromkeys(told):
         say(words)
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from queuedriver.disk.filesystem import Directory, open_fd, write_all
 from queuedriver.errors import NotFound, Unreachable
@@ -33,8 +33,6 @@ from watchdogd.queues.control_files import spread_pause
 
 # More drivers than so many for each processor are asked back.
 _PER_PROCESSOR = 16
-# Of what was asked so many names are noted.
-_NAMED = 20
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -64,21 +62,13 @@ class Asked(NamedTuple):
         return words if self.do in ("pause", "resume") else _at(words, self.host or "each host")
 
 
-def carry_out(chosen: Chosen, asked: Asked, who: str) -> list[str]:
-    """Do what was asked."""
-    stages = stages_of(chosen, asked.stage)
-    match asked.do:
-        case "pause":
-            return pause(chosen, stages, who)
-        case "resume":
-            return resume(chosen, stages, who)
-        case "scale":
-            return scale(
-                chosen, {one.name: asked.number for one in stages}, asked.host or None, who
-            )
-    names = [one.name for one in stages or chosen.pipeline.stages]
-    targets = [asked.driver] if asked.driver else names
-    return restart(chosen, [(name, asked.host) for name in targets], who)
+def carry_out(chosen: Chosen, asked: Sequence[Asked], who: str) -> list[str]:
+    """Do what was asked: one thing, of one stage or driver or of several."""
+    _check_root(chosen)
+    told = _MOVES[asked[0].do](chosen, asked)
+    for one in asked:
+        told += _note(chosen, who, one.words, stage=one.stage, driver=one.driver)
+    return told
 
 
 def stages_of(chosen: Chosen, name: str) -> list[Stage]:
@@ -88,70 +78,69 @@ def stages_of(chosen: Chosen, name: str) -> list[Stage]:
     return [one for one in chosen.pipeline.stages if one.name == name]
 
 
-# Moves
-
-
-def pause(chosen: Chosen, stages: Sequence[Stage], who: str) -> list[str]:
-    """Let nothing new be claimed in some stages, or in all when none is named."""
-    _check_root(chosen)
-    control.pause(chosen.pipeline.root, _queues(stages))
-    told = [] if stages else warning(chosen, otherwise="drivers that run without one go on")
-    return told + _note(chosen, who, "pause", stages)
-
-
-def resume(chosen: Chosen, stages: Sequence[Stage], who: str) -> list[str]:
-    """Undo `pause`; also what a stage did that has stopped itself, and `queuedriver quit`."""
-    _check_root(chosen)
-    pipeline, queues, told = chosen.pipeline, _queues(stages), []
-    control.resume(pipeline.root, queues)
-    for name in queues:
-        with Queue.open(pipeline.path(name)) as queue:
-            operations.resume(queue)
-    if stages and read_controls(pipeline.root).paused:
-        told = [f"the whole pipeline is paused all the same; {chosen.command('resume')}"]
-    if not stages:
-        # So would a watchdog, if there is one.
-        pauses = {one: os.path.join(pipeline.path(one), control.PAUSE) for one in pipeline.inputs}
-        seen = {one: QueueSeen(paused=True) for one in pauses if os.path.lexists(pauses[one])}
-        spread_pause(pipeline, seen, paused=False)
-    return told + _note(chosen, who, "resume", stages)
-
-
-def scale(
-    chosen: Chosen, wanted: Mapping[str, int | None], host: str | None, who: str
-) -> list[str]:
-    """Say how many drivers stages are to have; None: as the pipeline's file says."""
-    _check_root(chosen)
-    control.scale(chosen.pipeline.root, wanted, host)
-    told = warning(chosen, host, "it holds once one does")
-    for stage, number in wanted.items():
-        words = f"{stage}={control.AUTO if number is None else number}"
-        told += _note(chosen, who, _at(f"scale {words}", host), named=stage)
-    return told
-
-
-def many_drivers(chosen: Chosen, wanted: Mapping[str, int | None], host: str | None) -> str:
+def many_drivers(chosen: Chosen, asked: Sequence[Asked]) -> str:
     """Return what is to be asked back where very many drivers are wanted; else nothing."""
-    known = [one.report.processors for one in chosen.hosts.meant(host).alive]
-    least = min(filter(None, known), default=0) or processors()
+    alive = chosen.hosts.meant(asked[0].host or None).alive
+    least = min(filter(None, (one.report.processors for one in alive)), default=0) or processors()
     many = [
-        f"{format_count(number, 'driver')} for {stage}"
-        for stage, number in wanted.items()
-        if number is not None and number > _PER_PROCESSOR * least
+        f"{format_count(one.number, 'driver')} for {one.stage}"
+        for one in asked
+        if one.number is not None and one.number > _PER_PROCESSOR * least
     ]
     has = format_count(least, "processor")
     return f"start {', '.join(many)}, where a host has {has}" if many else ""
 
 
-def restart(chosen: Chosen, targets: Iterable[tuple[str, str]], who: str) -> list[str]:
-    """Start drivers anew: stages or drivers by their names, each on a host, or on all (empty)."""
-    _check_root(chosen)
-    targets = list(targets)
-    told = [one for at in dict.fromkeys(at for _, at in targets) for one in warning(chosen, at)]
-    for name, at in targets:
-        control.restart(chosen.pipeline.root, name, time.time_ns() // 1000, at)
-        told += _note(chosen, who, _at(f"restart {name}", at), named=name)
+# Moves
+
+
+def _pause(chosen: Chosen, asked: Sequence[Asked]) -> list[str]:
+    """Let nothing new be claimed in some stages, or in all when none is named."""
+    queues = _queues(chosen, asked)
+    control.pause(chosen.pipeline.root, queues)
+    return [] if queues else warning(chosen, otherwise="drivers that run without one go on")
+
+
+def _resume(chosen: Chosen, asked: Sequence[Asked]) -> list[str]:
+    """Undo `pause`; also what a stage did that has stopped itself, and `queuedriver quit`."""
+    pipeline, queues = chosen.pipeline, _queues(chosen, asked)
+    control.resume(pipeline.root, queues)
+    for name in queues:
+        with Queue.open(pipeline.path(name)) as queue:
+            operations.resume(queue)
+    if not queues:
+        # So would a watchdog, if there is one.
+        pauses = {one: os.path.join(pipeline.path(one), control.PAUSE) for one in pipeline.inputs}
+        seen = {one: QueueSeen(paused=True) for one in pauses if os.path.lexists(pauses[one])}
+        spread_pause(pipeline, seen, paused=False)
+    elif read_controls(pipeline.root).paused:
+        return [f"the whole pipeline is paused all the same; {chosen.command('resume')}"]
+    return []
+
+
+def _scale(chosen: Chosen, asked: Sequence[Asked]) -> list[str]:
+    """Say how many drivers stages are to have, on one host or on each."""
+    host = asked[0].host or None
+    control.scale(chosen.pipeline.root, {one.stage: one.number for one in asked}, host)
+    return warning(chosen, host, "it holds once one does")
+
+
+def _restart(chosen: Chosen, asked: Sequence[Asked]) -> list[str]:
+    """Start drivers anew, each on a host or on all."""
+    told = [
+        words for at in dict.fromkeys(one.host for one in asked) for words in warning(chosen, at)
+    ]
+    every = [one.name for one in chosen.pipeline.stages]
+    for one in asked:
+        name = one.driver or one.stage
+        for each in [name] if name else every:
+            control.restart(chosen.pipeline.root, each, time.time_ns() // 1000, one.host)
     return told
+
+
+_MOVES: Mapping[str, Callable[[Chosen, Sequence[Asked]], list[str]]] = {
+    **{"pause": _pause, "resume": _resume, "scale": _scale, "restart": _restart}
+}
 
 
 def reload(chosen: Chosen, who: str) -> tuple[Request, list[str]]:
@@ -184,7 +173,7 @@ def put_back(chosen: Chosen, batch: Batch) -> Came:
         chosen.pipeline.path(name): partial(batches.put_back, kind=batch.kind, members=members)
         for name, members in batch.queues.items()
     }
-    return _moved(chosen, moves, batch.who, f"{batch.kind} {{}}: {batch.words}", batch.id)
+    return _moved(chosen, moves, batch.who, batch.kind, f": {batch.words}", batch=batch.id)
 
 
 def retry(chosen: Chosen, wanted: Mapping[str, Collection[str]], who: str) -> Came:
@@ -192,15 +181,16 @@ def retry(chosen: Chosen, wanted: Mapping[str, Collection[str]], who: str) -> Ca
     moves = {
         path: partial(operations.retry, docids=docids) for path, docids in wanted.items() if docids
     }
-    return _moved(chosen, moves, who, "retry {}")
+    return _moved(chosen, moves, who, "retry")
 
 
 def _moved(
     chosen: Chosen,
     moves: Mapping[str, Callable[..., list[Result]]],
     who: str,
-    words: str,
-    batch: str | None = None,
+    kind: str,
+    words: str = "",
+    **about: str,
 ) -> Came:
     """Move documents of some queues, by their paths; note how many were put back, and say where the
     journal of a queue could not be written."""
@@ -211,9 +201,9 @@ def _moved(
         if journal.unnoted:
             came.told.append(journal.unnoted)
     done = [one.docid for _, one in came.results if one.came == "done"]
-    if done or batch:
+    if done or about:
         count = format_count(len(done), "document") if len(done) != 1 else repr(done[0])
-        came.told.extend(_note(chosen, who, words.format(count), batch=batch))
+        came.told.extend(_note(chosen, who, f"{kind} {count}{words}", **about))
     return came
 
 
@@ -240,9 +230,9 @@ def _check_root(chosen: Chosen) -> None:
         raise NotFound(f"{words}; {chosen.start} makes it")
 
 
-def _queues(stages: Iterable[Stage]) -> list[str]:
-    """Return what these stages take from; NotFound for one that has none."""
-    stages = list(stages)
+def _queues(chosen: Chosen, asked: Iterable[Asked]) -> list[str]:
+    """Return what the stages take from that are named; NotFound for one that has none."""
+    stages = [stage for one in asked for stage in stages_of(chosen, one.stage)]
     if without := [one.name for one in stages if not one.inputs]:
         words = "has no queue, but a broker; pause and resume that"
         raise NotFound(f"stage {without[0]!r} {words}")
@@ -256,27 +246,10 @@ def _at(words: str, host: str | None) -> str:
     return f"{words} on {host}" if host else words
 
 
-def _note(
-    chosen: Chosen,
-    who: str,
-    message: str,
-    stages: Sequence[Stage] = (),
-    *,
-    named: str = "",
-    batch: str | None = None,
-) -> list[str]:
+def _note(chosen: Chosen, who: str, message: str, **about: Any) -> list[str]:
     """Write down who asked for what; return what is to be said where that could not be."""
-    names = [one.name for one in stages]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    event = Event(
-        at=time.time(),
-        host=os.uname().nodename,
-        event="asked",
-        stage=names[0] if len(names) == 1 else named,
-        who=who,
-        message=" ".join((message, *names[:_NAMED])) + more,
-        batch=batch,
-    )
+    at, host = time.time(), os.uname().nodename
+    event = Event(at=at, host=host, event="asked", who=who, message=message, **about)
     path = os.path.join(chosen.pipeline.root, control.CONTROL, control.EVENTS)
     file = f"operators@{control.host_file(event.host)}-{os.getuid()}.jsonl"
     try:

@@ -9,7 +9,7 @@ import heapq
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,7 +21,6 @@ from queuedriver.errors import NotFound
 from queuedriver.format import names
 from queuedriver.format.records import Failure, Report
 from queuedriver.format.units import format_duration, visible
-from queuedriver.operating.document_view import Place, list_places
 from queuedriver.operating.queue import Queue
 from watchdogd.pipeline.model import Pipeline, Stage
 
@@ -42,7 +41,6 @@ _NO_REPORT = Failure(cause="no-report", message="its report is missing")
 
 # So many reports are read in a second or two.
 MOST = 10_000
-_STATES = ("discarded",)
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -100,10 +98,10 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
             return f"grouped over the latest {self.read:,} of {self.total:,}"
         return f"grouped over all {self.total:,}"
 
-    def as_json(self) -> dict[str, object]:
-        """Return it for programs: how much of it there is, and the groups."""
+    def as_json(self, pipeline: str) -> dict[str, object]:
+        """Return it for programs: how much of it there is, the groups and the documents."""
         facts = {"total": self.total, "read": self.read, "matching": len(self.cases)}
-        return {**facts, "groups": [msgspec.structs.asdict(one) for one in self.groups]}
+        return {"pipeline": pipeline, **facts, "groups": self.groups, "documents": self.cases}
 
     def of_group(self, key: str) -> tuple[Case, ...]:
         """Return the documents of one group."""
@@ -128,12 +126,6 @@ def group_key(stage: str, common: str) -> str:
 
     text = f"{stage}\0{common}".encode(errors="backslashreplace")
     return f"{VERSION}-{blake2b(text).hexdigest()[:_DIGITS]}"
-
-
-def is_outdated(key: str) -> bool:
-    """Return whether a key was made when documents were grouped otherwise."""
-    version, _, rest = key.partition("-")
-    return version.isdecimal() and bool(rest) and version != str(VERSION)
 
 
 def says(docid: str, report: Report | None, cause: str, text: str) -> bool:
@@ -222,7 +214,12 @@ def survey(
             # One that is not made yet has discarded nothing.
             with suppress(NotFound):
                 queues[name] = opened.enter_context(Queue.open(pipeline.path(name)))
-        every = [(name, one) for name, queue in queues.items() for one in queue.each_discarded()]
+        every = [
+            (name, one)
+            for name, queue in queues.items()
+            for one in queue.each_discarded()
+            if wanted.docid in (None, one)
+        ]
         latest = every
         if most is not None and len(every) > most:
             latest = heapq.nlargest(
@@ -231,27 +228,15 @@ def survey(
         cases = [
             case
             for name, queue in queues.items()
-            for place in _read(queue, [docid for other, docid in latest if other == name])
-            if says(place.docid, place.report, wanted.cause or "", wanted.text or "")
-            and (case := case_of(stage_of[name], name, place.docid, place.report))
+            for docid, report in queue.reports(places=[one for at, one in latest if at == name])
+            # One that has left since it was listed has no report either.
+            if (report or queue.directory.present(os.path.join(names.DISCARDED, docid)))
+            and says(docid, report, wanted.cause or "", wanted.text or "")
+            and (case := case_of(stage_of[name], name, docid, report))
             and case.discarded_at >= began_at
             and wanted.group in (None, case.key)
-            and wanted.docid in (None, case.docid)
         ]
     return survey_of(cases, len(latest), len(every))
-
-
-def places_of(pipeline: Pipeline, cases: Iterable[Case]) -> Iterator[tuple[Case, Place]]:
-    """Yield discarded documents with all that is known of each; none that has left meanwhile."""
-    for case in cases:
-        with suppress(NotFound), Queue.open(pipeline.path(case.queue)) as queue:
-            for place in _read(queue, [case.docid]):
-                yield case, place
-
-
-def _read(queue: Queue, docids: Iterable[str]) -> Iterator[Place]:
-    """Yield those that are there."""
-    return (one for one in list_places(queue, _STATES, docids) if one.size is not None)
 
 
 def _discarded_at(queue: Queue, docid: str) -> float:

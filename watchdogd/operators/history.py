@@ -48,18 +48,14 @@ _TREND = 24
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 # No pipeline runs on more hosts.
 _MOST_HOSTS = 1000
+# What nobody wrote, or only others may read, is a gap: it hides nothing else.
+_UNREAD = (FileNotFoundError, NotADirectoryError, PermissionError)
 
 
-def _records(step: int) -> int:
-    return KEPT[step] // step
-
-
-def _starts_at(step: int) -> int:
-    """Return where the records of so many seconds begin, in bytes."""
-    return len(_MAGIC) + (_RECORD.size * _records(FINE) if step == COARSE else 0)
-
-
-SIZE = _starts_at(COARSE) + _RECORD.size * _records(COARSE)
+# How many records there are of so many seconds; and where they begin, in bytes.
+_COUNT = {step: kept // step for step, kept in KEPT.items()}
+_START = {FINE: len(_MAGIC), COARSE: len(_MAGIC) + _RECORD.size * _COUNT[FINE]}
+SIZE = _START[COARSE] + _RECORD.size * _COUNT[COARSE]
 
 
 class Sample(NamedTuple):
@@ -222,7 +218,7 @@ class Writer:
         if known is None or now <= known[0] or sample.documents < known[1].documents:
             return None
         at, before = known
-        place = _starts_at(step) + int(now // step) % _records(step) * _RECORD.size
+        place = _START[step] + int(now // step) % _COUNT[step] * _RECORD.size
         return place, _packed(now, now - at, before, sample)
 
 
@@ -268,7 +264,7 @@ def read(root: str, stage: str, since: float, until: float, step: int) -> list[M
     found: list[Moment | None] = [None] * max(0, last - first + 1)
     try:
         directory = Directory.open(os.path.join(root, CONTROL, HISTORY), inside=2)
-    except (FileNotFoundError, NotADirectoryError):
+    except _UNREAD:
         return found
     with closing(directory):
         for _, host in zip(range(_MOST_HOSTS), directory.names(), strict=False):
@@ -303,10 +299,10 @@ def _of_host(
     """Yield the moments of one ring, each for every slot that it tells of."""
     try:
         fd = directory.open_read(name)
-    except (FileNotFoundError, NotADirectoryError):
+    except _UNREAD:
         return
     with open_fd(fd):
-        first = max(first, last - _records(step) + 1)
+        first = max(first, last - _COUNT[step] + 1)
         if first > last or regular_size(fd) is None:
             return
         data = _read_slots(fd, first, last, step)
@@ -326,11 +322,11 @@ def _of_host(
 
 def _read_slots(fd: int, first: int, last: int, step: int) -> bytes:
     """Return the records at the places of these slots, in the order of time, by one read."""
-    count, size = _records(step), _RECORD.size
+    count, size, start = _COUNT[step], _RECORD.size, _START[step]
     begin, wanted = first % count, last - first + 1
     if begin + wanted <= count:
-        data = os.pread(fd, wanted * size, _starts_at(step) + begin * size)
+        data = os.pread(fd, wanted * size, start + begin * size)
     else:
-        every = os.pread(fd, count * size, _starts_at(step)).ljust(count * size, b"\0")
+        every = os.pread(fd, count * size, start).ljust(count * size, b"\0")
         data = every[begin * size :] + every[: (begin + wanted - count) * size]
     return data[: len(data) // size * size]

@@ -168,9 +168,9 @@ def stacks_of(chosen: Chosen, host: str, driver: str) -> str:
 # Events
 
 
-def recent_events(chosen: Chosen, most: int, since: float = 0.0) -> list[Event]:
-    """Return so many events of all hosts since an instant, the newest first."""
-    found = [one for data in _ends(chosen) for one in _decoded(data) if one.at >= since]
+def recent_events(chosen: Chosen, most: int) -> list[Event]:
+    """Return so many events of all hosts, the newest first."""
+    found = [one for data in _ends(chosen) for one in _decoded(data)]
     # Within one file the order stands.
     found.reverse()
     found.sort(key=lambda event: event.at, reverse=True)

@@ -4,11 +4,11 @@ An output may be published under another docid (`{docid}.xml.ready`), or be seve
 the queues tell which, and so the way is followed in both directions from the name that is known.
 """
 
-import graphlib
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -132,7 +132,9 @@ def _extended(pipeline: Pipeline, docid: str) -> str:
 def _route(chosen: Chosen, docid: str) -> Route:
     """Look for a document everywhere."""
     pipeline = chosen.pipeline
-    order = _in_order(pipeline.stages)
+    far = layers([(one.inputs, one.outputs) for one in pipeline.stages])
+    # Each stage after those that bring it documents; else as the file has them.
+    order = [one for _, one in sorted(zip(far, pipeline.stages, strict=True), key=itemgetter(0))]
     known: _Known = {queue: {docid: 0.0} for queue in pipeline.queues}
     for stage in reversed(order):
         _look_back(pipeline, stage, known)
@@ -148,14 +150,19 @@ def _route(chosen: Chosen, docid: str) -> Route:
     return Route(docid, stops, ends)
 
 
-def _in_order(stages: tuple[Stage, ...]) -> list[Stage]:
-    """Return each stage after those that bring it documents; else as the file has them."""
-    feeders = {
-        stage.name: [other.name for other in stages if set(other.outputs) & set(stage.inputs)]
-        for stage in stages
-    }
-    found = list(graphlib.TopologicalSorter(feeders).static_order())
-    return sorted(stages, key=lambda stage: found.index(stage.name))
+def layers(ways: Sequence[tuple[Collection[str], Collection[str]]]) -> list[int]:
+    """Return the length of the longest way to each stage, of which the inputs and the outputs are
+    given; a circle, as of stages that still run and those of the file, is cut somewhere."""
+    # The same of queues: beyond the stages that fill them.
+    far: dict[str, int] = {}
+
+    def layer(takes: Iterable[str]) -> int:
+        return max((far.get(queue, 0) for queue in takes), default=0)
+
+    for _ in ways:
+        for takes, brings in ways:
+            far |= {queue: max(far.get(queue, 0), layer(takes) + 1) for queue in brings}
+    return [layer(takes) for takes, _ in ways]
 
 
 def _look_back(pipeline: Pipeline, stage: Stage, known: _Known) -> None:

@@ -80,6 +80,9 @@ def sentences_of(view: View) -> Iterator[Sentence]:
         yield Sentence(f"PAUSED{by}: nothing is claimed in any stage before {resume}", bad=False)
     for stage in view.stages:
         yield from _stage(stage, view)
+    for result in view.results:
+        if result.why:
+            yield Sentence(f"{result.queue} cannot be looked at: {result.why}")
     yield from _drivers(view)
     for host in alive:
         before = f"{host.report.host}: " if len(alive) > 1 else ""

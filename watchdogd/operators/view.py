@@ -81,20 +81,22 @@ class SeenStage(StageReport, frozen=True, kw_only=True):
     outlook: Outlook
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """A queue or a directory that no stage takes from: what is there to be collected."""
 
     queue: str
-    # None where it is not there though watchdogs made it.
+    # None where it is not there though watchdogs made it, or cannot be looked at.
     items: int | None
     # Files that are no items: results that were published under plain names.
     files: int
+    # Why it cannot be looked at, where it is there.
+    why: str = ""
 
     @property
     def words(self) -> str:
         """Return it in words."""
         if self.items is None:
-            return "is not there"
+            return "cannot be looked at" if self.why else "is not there"
         files = [format_count(self.files, "file")] if self.files else []
         items = [f"{self.items:,} to collect"] if self.items or not files else []
         return ", ".join((*items, *files))
@@ -209,8 +211,8 @@ def _result(queue: str, chosen: Chosen, now: float) -> Result:
             found = opened.listing(now)
     except NotFound:
         return Result(queue, None if chosen.hosts.seen else 0, 0)
-    except CannotUse:
-        return Result(queue, 0, 0)
+    except (CannotUse, NotPermitted) as error:
+        return Result(queue, None, 0, str(error))
     return Result(queue, found.ready + found.failed + found.later, found.foreign)
 
 

@@ -10,7 +10,6 @@ from functools import partial
 from typing import NamedTuple
 
 from queuedriver.cli.arguments import AS_JSON, YES, confirm
-from queuedriver.cli.look import HEAD, line, line_as_json
 from queuedriver.cli.operate import by_glob, is_meant, matching, meant, report_refusals
 from queuedriver.cli.program import say
 from queuedriver.cli.render import columns_of, escape_name, paint_for, table, write_json
@@ -28,7 +27,6 @@ from watchdogd.operators.causes import Survey, Wanted
 from watchdogd.operators.hosts import Chosen
 from watchdogd.pipeline.model import Stage
 
-_STAGE = "{:<16}  {}"
 # Of several queues the one that did most for a document speaks for all.
 _RANK = ("missing", "nothing to do", "refused", "done")
 # Of the batches there are so many are listed, and of what is to be put back so many are named.
@@ -73,38 +71,25 @@ def discarded(
     most = None if every else causes.MOST
     stages = [stage_named(chosen, name) for name in stage or ()]
     found = _survey(chosen, stages, Wanted(cause, text, group, since=since), most)
-    if group is not None:
-        _list_cases(chosen, found, as_json)
-    elif as_json:
-        write_json({"pipeline": chosen.pipeline.name, **found.as_json()})
+    if as_json:
+        write_json(found.as_json(chosen.pipeline.name))
     elif found.cases:
         now = time.time()
-        rows = [screen.group_cells(one, now) for one in found.groups]
         wide, paint = columns_of(sys.stdout), paint_for(sys.stdout)
-        print("\n".join(screen.table(screen.CAUSE_COLUMNS, rows, wide, paint)))
-        print(found.words)
-
-
-def _list_cases(chosen: Chosen, found: Survey, as_json: bool) -> None:
-    """List the documents of one group, a line each."""
-    now = time.time()
-    if not as_json:
-        print(paint_for(sys.stdout).head(_STAGE.format("STAGE", HEAD)))
-    for case, place in causes.places_of(chosen.pipeline, found.cases):
-        if as_json:
-            known = {"stage": case.stage, "queue": case.queue, "group": case.key}
-            write_json({**known, **line_as_json(place)}, indent=None)
+        if group is None:
+            groups = [screen.group_cells(one, now) for one in found.groups]
+            lines = screen.table(screen.CAUSE_COLUMNS, groups, wide, paint)
         else:
-            print(_STAGE.format(escape_name(case.stage), line(place, now)))
+            cases = [screen.case_cells(one, now) for one in found.cases]
+            lines = screen.table(screen.CASE_COLUMNS, cases, wide, paint)
+        print("\n".join([*lines, found.words]))
 
 
 def _survey(chosen: Chosen, stages: Sequence[Stage], wanted: Wanted, most: int | None) -> Survey:
     """Read what was discarded and is wanted; NotFound for a group that there is not."""
     found = causes.survey(chosen.pipeline, stages, wanted, most)
     if wanted.group is not None and not found.cases:
-        why = "what was in it may have been tried again"
-        if causes.is_outdated(wanted.group):
-            why = "it was named by a version that groups otherwise"
+        why = "what was in it may have been tried again, or another version groups otherwise"
         see = chosen.command("discarded")
         raise NotFound(
             f"no group {wanted.group!r} is discarded in {chosen.given}: {why}; see {see}"

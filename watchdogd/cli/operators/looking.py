@@ -21,7 +21,6 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.errors import ConfigError, NotFound, QueueError
 from queuedriver.format.units import parse_duration
 from watchdogd.cli.pipeline_argument import choose
-from watchdogd.events import Event
 from watchdogd.operators import actions, batches, causes, history
 from watchdogd.operators.batches import Batch, Outcome
 from watchdogd.operators.causes import Survey, Wanted
@@ -34,7 +33,7 @@ from watchdogd.operators.web.page_inputs import Answer, Listed, Past, Question, 
 
 _DAY = 86_400.0
 # What needs nothing of the root: logs are on this host then, or are not read.
-_WHILE_HUNG = ("metrics", "piece", "stacks")
+_WHILE_HUNG = ("look", "metrics", "piece", "stacks")
 # So many are shown, the newest.
 _MOST_EVENTS, _MOST_BATCHES = 500, 50
 # Of documents that are to be tried again so many are named; and so many choices are remembered.
@@ -71,25 +70,19 @@ class Looking:
         self._view: View | None = None
         # What was listed to be tried again and waits for a yes, the latest, by its id.
         self._listed: dict[str, Batch] = {}
+        self._answers: _Answers = {
+            **_ANSWERS,
+            **{"look": self._look, "metrics": self._metrics},
+            **{"prepare": self._prepare, "put_back": self._put_back},
+        }
 
     def answer(self, question: Question) -> Answer:
         """Answer a question about the pipeline that is chosen by now."""
         try:
-            chosen, words = self._choose(), question.words
-            if question.kind == "look":
-                return Answer(self._look(chosen))
+            chosen = self._choose()
             if chosen.hung and question.kind not in _WHILE_HUNG:
                 raise no_answer(chosen.given)
-            if question.kind == "metrics":
-                view = self._view or look(chosen, self._observer)
-                seen = view.chosen._replace(hung=chosen.hung)
-                try:
-                    return Answer(exposition_of(replace(view, chosen=seen), **words))
-                except ConfigError as error:
-                    # Who asks is not to take what is not installed for files that hang.
-                    return Answer(error=str(error), status=404)
-            own: _Answers = {"prepare": self._prepare, "put_back": self._put_back}
-            return Answer({**_ANSWERS, **own}[question.kind](chosen, **words))
+            return Answer(self._answers[question.kind](chosen, **question.words))
         except (NotFound, FileNotFoundError) as error:
             return Answer(error=str(error), status=404)
         except (QueueError, OSError) as error:
@@ -107,13 +100,23 @@ class Looking:
         shown = view.chosen._replace(hosts=hosts._replace(seen=tuple(seen)))
         return Seen(replace(view, chosen=shown), trends, time.monotonic() - began_at)
 
-    def _prepare(self, chosen: Chosen, who: str, **words: str) -> Listed:
+    def _metrics(self, chosen: Chosen, accept: str) -> tuple[bytes, str]:
+        """Return what a scraper is told of the last look."""
+        view = self._view or look(chosen, self._observer)
+        seen = view.chosen._replace(hung=chosen.hung)
+        try:
+            return exposition_of(replace(view, chosen=seen), accept)
+        except ConfigError as error:
+            # Who asks is not to take what is not installed for files that hang.
+            raise NotFound(str(error)) from None
+
+    def _prepare(self, chosen: Chosen, who: str, stage: str = "", **words: str) -> Listed:
         """List the discarded documents that are meant, to be tried again; NotFound for none."""
-        where, wanted = _wanted(**words)
-        found = causes.survey(chosen.pipeline, actions.stages_of(chosen, where), wanted).cases
+        found = _discarded(chosen, stage, **words).cases
         if not found:
             raise NotFound("none of these documents is discarded any more")
-        asked = f"of {f'stage {where}' if where else 'all stages'}{wanted.words}"
+        where = f"stage {stage}" if stage else "all stages"
+        asked = f"of {where}{_wanted(**words).words}"
         batch = batches.of_cases(found, who, asked, time.time())
         self._listed[batch.id] = batch
         for old in list(self._listed)[:-_MOST_LISTED]:
@@ -143,32 +146,23 @@ def _shown(batch: Batch) -> Listed:
     return Listed(replace(batch, documents=batch.documents[:_NAMED]), len(batch.documents))
 
 
-def _wanted(stage: str = "", since: str = "", **words: str) -> tuple[str, Wanted]:
-    """Return the stage and the choice that the words of an address name."""
-    return stage, Wanted(**words, since=_seconds(since))
+def _wanted(since: str = "", **words: str) -> Wanted:
+    """Return the choice that the words of an address name; `since` is as `2h` has it."""
+    return Wanted(**words, since=parse_duration(since) if since else None)
 
 
-def _seconds(since: str) -> float | None:
-    """Return how long ago something began, as `2h` has it; None for no time."""
-    return parse_duration(since) if since else None
+def _discarded(chosen: Chosen, stage: str = "", **words: str) -> Survey:
+    """Read what was discarded, and is as asked for."""
+    return causes.survey(chosen.pipeline, actions.stages_of(chosen, stage), _wanted(**words))
 
 
 def _piece(chosen: Chosen, driver: SeenDriver, file: int = 0, **words: Any) -> Piece:
     return read_piece(chosen, driver.host, driver.name, words.get("from"), file)
 
 
-def _events(chosen: Chosen, since: str = "") -> list[Event]:
-    seconds = _seconds(since)
-    return recent_events(chosen, _MOST_EVENTS, 0.0 if seconds is None else time.time() - seconds)
-
-
 def _batch(chosen: Chosen, id: str = "") -> tuple[Batch, Outcome]:
     batch = batches.read(chosen.pipeline.root, id)
     return batch, batches.outcome(chosen.pipeline, batch)
-
-
-def _batches(chosen: Chosen) -> list[Batch]:
-    return list(batches.latest(chosen.pipeline.root, _MOST_BATCHES))
 
 
 def _history(chosen: Chosen, stage: SeenStage, **_: str) -> Past:
@@ -178,22 +172,16 @@ def _history(chosen: Chosen, stage: SeenStage, **_: str) -> Past:
     return Past(until, [one for one in moments if one is not None])
 
 
-def _discarded(chosen: Chosen, **words: str) -> Survey:
-    """Read what was discarded, and is as asked for."""
-    stage, wanted = _wanted(**words)
-    return causes.survey(chosen.pipeline, actions.stages_of(chosen, stage), wanted)
-
-
 # What else may be asked; each gets the pipeline and the words of the question.
 _ANSWERS: _Answers = {
     "trace": lambda chosen, d="": follow(chosen, d),
     "piece": _piece,
-    "events": _events,
+    "events": lambda chosen: recent_events(chosen, _MOST_EVENTS),
     "survey": _discarded,
     "batch": _batch,
-    "batches": _batches,
+    "batches": lambda chosen: list(batches.latest(chosen.pipeline.root, _MOST_BATCHES)),
     "history": _history,
-    "act": lambda chosen, asked, who, **_: actions.carry_out(chosen, asked, who),
+    "act": lambda chosen, asked, who, **_: actions.carry_out(chosen, [asked], who),
     "stacks": lambda chosen, driver, **_: stacks_of(chosen, driver.host, driver.name),
 }
 

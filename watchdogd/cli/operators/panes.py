@@ -23,7 +23,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "pipeline": screen.STAGE_COLUMNS,
     "stage": screen.DRIVER_COLUMNS,
     "causes": screen.CAUSE_COLUMNS,
-    "documents": ("DOCUMENT", ">LAST", "~WHY"),
+    "documents": screen.CASE_COLUMNS,
 }
 # In columns: what is narrower has no tables.
 _NARROW = 24

@@ -158,12 +158,12 @@ class _Live:
             with suppress(ConfigError):
                 self._chosen = choose(self._given, hung_too=True)
             self._seen = self._seen._replace(view=look(self._chosen, self._observer))
+            if began >= self._trends_at and not self._chosen.hung:
+                self._trends_at = began + _TRENDS_EVERY
+                self._seen = self._seen._replace(trends=history.trends(self._seen.view))
         except (QueueError, OSError) as error:
             # What was seen last stays: it says of when it is.
             self._state = self._state._replace(said=explain(error)[0])
-        if began >= self._trends_at and not self._chosen.hung:
-            self._seen = self._seen._replace(trends=history.trends(self._seen.view))
-            self._trends_at = began + _TRENDS_EVERY
         now = time.monotonic()
         self._look_at = now + pause_after(now - began)
 
@@ -263,7 +263,7 @@ def _done(chosen: Chosen, seen: Seen, wish: Wish) -> str:
     if wish.act == "retry":
         return _retried(chosen, seen, wish.name)
     asked = asked_of(wish, seen)
-    told = actions.carry_out(chosen, asked, actions.operator())
+    told = actions.carry_out(chosen, [asked], actions.operator())
     return "; ".join(told) or f"{asked.words}: done"
 
 

@@ -6,11 +6,15 @@ Geometry is numbers, which the templates write into attributes: no style in a pa
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from watchdogd.operators.route import layers
+
 BOX = (190, 84)
 _GAP = (64, 22)
 _MARGIN = 8
 # Ends of a pipeline are smaller than its stages.
 _END = (116, 44)
+# Of a curve, in the units of its picture.
+_PLOT = (300, 60)
 # Of names no more is drawn; the whole is in the title.
 _MOST_LETTERS = 21
 
@@ -65,9 +69,12 @@ def draw(stages: Sequence[Node]) -> Drawing:
     """Lay out stages from left to right, each as far right as the longest way to it, between the
     queues at both ends."""
     nodes = [*_ends(stages), *stages]
-    layers = _layers(nodes)
+    far = layers([(node.inputs, node.outputs) for node in nodes])
     # No further right than there are columns, and none of them empty.
-    columns = [[node for node in nodes if layers[node] == at] for at in sorted({*layers.values()})]
+    columns = [
+        [node for node, layer in zip(nodes, far, strict=True) if layer == at]
+        for at in sorted({*far})
+    ]
     tall = max(map(_height, columns), default=0.0)
     boxes: list[Box] = []
     x = float(_MARGIN)
@@ -89,22 +96,6 @@ def _ends(stages: Sequence[Node]) -> Iterator[Node]:
     filled = dict.fromkeys(queue for one in stages for queue in one.outputs)
     yield from (Node(queue, (), (queue,), is_stage=False) for queue in taken if queue not in filled)
     yield from (Node(queue, (queue,), (), is_stage=False) for queue in filled if queue not in taken)
-
-
-def _layers(nodes: Sequence[Node]) -> dict[Node, int]:
-    """Return the length of the longest way to each; a circle is cut after as many steps as there
-    are nodes."""
-    layers = dict.fromkeys(nodes, 0)
-    before = {
-        node: [other for other in nodes if set(other.outputs) & set(node.inputs) and other != node]
-        for node in nodes
-    }
-    for _ in nodes:
-        for node in nodes:
-            layers[node] = max([layers[node], *(layers[other] + 1 for other in before[node])])
-        if max(layers.values()) >= len(nodes):
-            break
-    return layers
 
 
 def _size(node: Node) -> tuple[int, int]:
@@ -134,31 +125,16 @@ def _way(one: Box, other: Box) -> str:
 # Curves of the past
 
 
-class Curve(NamedTuple):
-    """The least and the most in each of so many equal times, as points of a polygon; and the value
-    that its top stands for."""
-
-    points: str
-    top: float
-
-
-def curve(
-    samples: Iterable[tuple[float, float]],
-    since: float,
-    until: float,
-    size: tuple[int, int] = (300, 60),
-    top: float = 0.0,
-) -> Curve:
-    """Return a polygon of (instant, value) that covers least and most of each column of pixels;
-    no points where there are no samples. `top`: what it reaches at least."""
-    wide, tall = size
+def curve(samples: Iterable[tuple[float, float]], since: float, until: float, top: float) -> str:
+    """Return the points of a polygon of (instant, value) that covers least and most of each column
+    of pixels; none where there are no samples. `top` is as high as there is room."""
+    wide, tall = _PLOT
     columns: dict[int, tuple[float, float]] = {}
     for at, value in samples:
-        column = int((at - since) / (until - since) * wide) if until > since else -1
+        column = int((at - since) * wide // (until - since))
         if 0 <= column < wide and value >= 0:
             least, most = columns.get(column, (value, value))
             columns[column] = (min(least, value), max(most, value))
-    top = max([top, *(most for _, most in columns.values())])
     scale = (tall - 2) / top if top else 0.0
     above = [f"{x},{tall - 1 - most * scale:.4g}" for x, (_, most) in sorted(columns.items())]
     # A line of its own where it never moves.
@@ -166,4 +142,4 @@ def curve(
         f"{x},{tall - 0.2 - least * scale:.4g}"
         for x, (least, _) in sorted(columns.items(), reverse=True)
     ]
-    return Curve(" ".join((*above, *below)), top)
+    return " ".join((*above, *below))

@@ -24,7 +24,7 @@ from watchdogd.operators.log_files import Piece, printed
 from watchdogd.operators.route import Route as Way
 from watchdogd.operators.sentences import AMISS, MEANINGS, as_json, loudness
 from watchdogd.operators.view import SeenDriver, SeenStage, View
-from watchdogd.operators.web.graph import Curve, Node, curve, draw
+from watchdogd.operators.web.graph import Node, curve, draw
 from watchdogd.operators.web.page_inputs import (
     OLD,
     Facts,
@@ -246,7 +246,7 @@ def discarded(visit: Visit, found: Survey) -> Page:
     return _page(
         visit,
         "discarded.html",
-        {"pipeline": visit.name, **found.as_json(), "documents": found.cases},
+        found.as_json(visit.name),
         survey=found,
         group=found.groups[0] if found.groups and visit.words.get("group") else None,
         groups=found.groups[:_MOST_ROWS],
@@ -278,9 +278,8 @@ def batch(visit: Visit, found: tuple[Batch, Outcome]) -> Page:
 def ask(visit: Visit, _: object) -> Page:
     """Say what would be done, and ask back; very many drivers are asked back as such."""
     asked, chosen = visit.asked, visit.view.chosen
-    host, many = asked.host or None, ""
-    if asked.do == "scale" and chosen.hosts.meant(host).alive:
-        many = actions.many_drivers(chosen, {asked.stage: asked.number}, host)
+    alive = chosen.hosts.meant(asked.host or None).alive
+    many = actions.many_drivers(chosen, [asked]) if alive else ""
     words = {key: said for key, said in asked._asdict().items() if said is not None}
     return _page(visit, "ask.html", {}, what=asked.words, words=words, many=many)
 
@@ -307,8 +306,7 @@ def put_back(visit: Visit, found: Listed | None) -> Page:
 
 def events(visit: Visit, found: Any) -> Page:
     """Show what happened last, the newest first."""
-    since = visit.words.get("since", "")
-    return _page(visit, "events.html", {"events": found}, events=found, since=since, times=_TIMES)
+    return _page(visit, "events.html", {"events": found}, events=found)
 
 
 def states(visit: Visit, _: object) -> Page:
@@ -426,8 +424,9 @@ class Plot(NamedTuple):
     """One figure: a day, and the day before in grey behind it."""
 
     title: str
-    now: Curve
-    past: Curve
+    # Points of polygons.
+    now: str
+    past: str
     # In words, how much it was at most.
     top: str
 
@@ -439,8 +438,8 @@ def plots(past: Past) -> Iterator[Plot]:
         until, since = past.until, past.until - _DAY
         top = max((found for _, found in samples), default=0.0)
         told = f"at most {shown(top) or 0}" if samples else "nothing so far"
-        now = curve(samples, since, until, top=top * _HEADROOM)
-        before = curve(samples, since - _DAY, since, top=top * _HEADROOM)
+        now = curve(samples, since, until, top * _HEADROOM)
+        before = curve(samples, since - _DAY, since, top * _HEADROOM)
         yield Plot(title, now, before, told)
 
 

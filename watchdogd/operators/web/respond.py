@@ -123,7 +123,7 @@ ROUTES: Mapping[str, Route] = {
     "/discarded": Route(pages.discarded, _CHOICE, _ask("survey")),
     "/batches": Route(pages.latest_batches, "", _ask("batches")),
     "/batch": Route(pages.batch, "id", _ask("batch")),
-    "/events": Route(pages.events, "since", _ask("events")),
+    "/events": Route(pages.events, "", _ask("events")),
     "/states": Route(pages.states),
     "/metrics": Route(pages.metrics, "", _ask("metrics", accept="accept")),
     "/health": Route(pages.health),

@@ -48,7 +48,8 @@ class Session(NamedTuple):
 
 def is_called(host: str, site: Site) -> bool:
     """Return whether a Host is one of ours: a name that nobody else can have lead here."""
-    return _LOOPBACK.fullmatch(host.lower()) is not None or host in site.hosts
+    host = host.lower()
+    return _LOOPBACK.fullmatch(host) is not None or host in map(str.lower, site.hosts)
 
 
 def is_from_here(headers: Mapping[str, str], scheme: str) -> bool:

@@ -90,7 +90,8 @@ class Served:
             snapshots |= {one.name: one.latest() for one in shown}
             now = time.time()
         nonce = os.urandom(16).hex()
-        wrong_at = tuple(at for at, peer in self._wrong if peer == request.peer)
+        # Other threads note more of them meanwhile.
+        wrong_at = tuple(at for at, peer in tuple(self._wrong) if peer == request.peer)
         facts = Facts(self._site, snapshots, nonce, wrong_at)
         response = respond(request, facts, now)
         if response.question is not None:

@@ -37,7 +37,10 @@ _MOST_ASKED = 50
 # What is to be seen at once.
 _CHANGES = ("act", "put_back")
 _NO_ANSWER = Answer(error="the file system does not answer", status=503)
-_NOT_YET = "the file system does not answer; it may be done once it does, as the events say then"
+_ENDED = Answer(error="the process that looks has ended, and another is to be started", status=503)
+# What is said besides to whoever wanted something changed.
+_NOT_YET = "; it may be done once it does, as the events say then"
+_PERHAPS = "; whether that was done before, the events say"
 # A question is small: where there is no room for it for so long, nobody takes any.
 _ROOM_WITHIN = struct.pack("ll", 1, 0)
 
@@ -67,6 +70,8 @@ class Looker:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._may_start_at = 0.0
+        # What is said where there is no answer: whether the last process hangs, or has ended.
+        self._silence = _NO_ANSWER
         self._left: list[subprocess.Popen[bytes]] = []
 
     def begin(self) -> None:
@@ -100,7 +105,7 @@ class Looker:
             oldest = min(self._asked.values(), default=now)
             if oldest + _PATIENCE < now or len(self._asked) >= _MOST_ASKED:
                 self._see_to_process()
-                return _NO_ANSWER
+                return self._silence
             number = self._send(question)
             self._answers[number] = None
             self._changed.wait_for(
@@ -110,8 +115,9 @@ class Looker:
                 # Whoever changed something is to see it.
                 self._looked_at = -math.inf
                 if self._answers[number] is None and number:
-                    self._answers[number] = _NO_ANSWER._replace(error=_NOT_YET)
-            return self._answers.pop(number) or _NO_ANSWER
+                    more = _PERHAPS if self._silence is _ENDED else _NOT_YET
+                    self._answers[number] = Answer(None, self._silence.error + more, 503)
+            return self._answers.pop(number) or self._silence
 
     def close(self) -> None:
         """End the process; one that cannot end is left behind."""
@@ -141,8 +147,11 @@ class Looker:
         number = next(self._numbers)
         try:
             self._connection.send((number, question))
-        except OSError:
+        except BlockingIOError:
             self._abandon()
+            return 0
+        except OSError:
+            self._note_end()
             return 0
         self._asked[number] = time.monotonic()
         if question.kind in _CHANGES:
@@ -160,7 +169,7 @@ class Looker:
             self._process = subprocess.Popen(
                 [*self._argv, str(fd)], pass_fds=[fd], stdin=subprocess.DEVNULL, cwd="/"
             )
-        self._may_start_at = now + _RESTART_EVERY
+        self._may_start_at, self._silence = now + _RESTART_EVERY, _NO_ANSWER
         self._connection = Connection(ours.detach())
         threading.Thread(target=self._listen, args=(self._connection,), daemon=True).start()
 
@@ -174,6 +183,12 @@ class Looker:
         self._changing.clear()
         self._looking = 0
         self._changed.notify_all()
+
+    def _note_end(self) -> None:
+        """Note that the process has ended by itself: the next one need not hang either."""
+        self._may_start_at = time.monotonic() + _RESTART_DEAD_AFTER
+        self._silence, self.snapshot = _ENDED, self.snapshot.after(_ENDED)
+        self._abandon()
 
     def _listen(self, connection: Connection) -> None:
         """Take answers as they come, until the process ends."""
@@ -189,8 +204,7 @@ class Looker:
                 drivers = []
         with self._changed:
             if self._connection is connection:
-                self._may_start_at = time.monotonic() + _RESTART_DEAD_AFTER
-                self._abandon()
+                self._note_end()
 
     def _take(self, number: int, answer: Answer) -> None:
         if self._asked.pop(number, None) is None:

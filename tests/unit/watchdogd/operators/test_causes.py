@@ -121,9 +121,6 @@ def test_a_key_is_what_it_was_while_its_version_is() -> None:
         "out", "q", "d", report("d", Failure(cause="exit", message="", exit_code=3))
     )
     assert [first.key, second.key] == ["1-25bad4eaae", "1-8c5933366c"]
-    assert causes.is_outdated("0-59a0d6e1a3")
-    assert not causes.is_outdated(first.key)
-    assert not causes.is_outdated("parse")
 
 
 def test_the_largest_group_is_first_and_then_the_latest() -> None:
@@ -152,6 +149,13 @@ def test_a_part_is_never_taken_for_all(tmp_path: Path) -> None:
     assert [one.docid for one in part.cases] == [f"d{number}" for number in range(29, 22, -1)]
     assert causes.survey(pipeline, most=None).words == "grouped over all 30"
     assert causes.survey(pipeline, pipeline.stages[:1]).total == 15
+
+
+def test_document_that_is_asked_for_is_found_however_many_are_newer(tmp_path: Path) -> None:
+    for number in range(5):
+        discard(tmp_path / "input", f"d{number}", failure("ValueError: bad"), 1000.0 + number)
+    found = causes.survey(a_pipeline(tmp_path), wanted=Wanted(docid="d0"), most=2)
+    assert [one.docid for one in found.cases] == ["d0"]
 
 
 def test_cause_and_text_choose_which_documents_are_grouped(tmp_path: Path) -> None:

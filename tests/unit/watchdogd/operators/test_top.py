@@ -1,5 +1,6 @@
 """What `top` draws and what its keys do, on a terminal that is only emulated."""
 
+import errno
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ from watchdogd.cli.operators.navigation import SETTLED, Place, State, Wish, arra
 from watchdogd.cli.operators.panes import Detail, Seen, lines, rows_of, unseen
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.helper_messages import Controls
+from watchdogd.operators import history
 from watchdogd.operators.causes import Case, survey_of
 from watchdogd.operators.history import trend
 from watchdogd.operators.hosts import Chosen, Hosts, SeenHost
@@ -185,6 +187,19 @@ def test_nothing_is_read_or_done_below_a_root_that_does_not_answer(tmp_path: Pat
     with pytest.raises(FileSystemTrouble, match="does not answer"):
         live._done(chosen, Seen(look(chosen)), Wish("pause", "parse"))
     assert not list(tmp_path.rglob("PAUSE"))
+
+
+def test_history_that_cannot_be_read_is_said_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = live._Live(str(make_with_intake(tmp_path)), [0, 0])
+
+    def fail(_: View) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(history, "trends", fail)
+    one._look()
+    assert "Input/output error" in one._state.said
 
 
 def test_one_driver_with_the_end_of_its_log_and_what_was_before() -> None:

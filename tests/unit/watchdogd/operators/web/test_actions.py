@@ -1,5 +1,6 @@
 """What may be asked by a button, by whom, and what is written down of it."""
 
+import html
 import json
 import re
 import time
@@ -9,6 +10,7 @@ import pytest
 
 pytest.importorskip("jinja2")
 
+from queuedriver.format.names import second_docid
 from tests.page_inputs import (
     answered,
     at,
@@ -98,7 +100,7 @@ def test_pause_and_resume_make_and_remove_the_file_and_are_written_down(
     assert "PAUSE" in control(chosen)
     who = "user 1000 (rose)"
     assert asked(chosen) == [
-        (who, "pause"),
+        (who, "pause the whole pipeline"),
         (who, "resume parse"),
         (who, "pause parse"),
     ]
@@ -203,13 +205,6 @@ def test_only_what_was_discarded_in_the_time_that_was_asked_is_shown_and_tried_a
     assert answered(get("/discarded?since=soon"), facts, chosen).status == 400
 
 
-def test_events_are_those_of_the_time_that_was_asked(chosen: Chosen, facts: Facts) -> None:
-    answered(post("/do?do=pause&stage=parse"), facts, chosen)
-    for since, count in (("1h", 1), ("0s", 0), ("", 1)):
-        told = json.loads(answered(get(f"/events.json?since={since}"), facts, chosen).body)
-        assert len(told["events"]) == count
-
-
 def test_page_that_a_form_led_to_is_not_asked_for_again(chosen: Chosen, facts: Facts) -> None:
     discard(chosen, "bad.pdf", "no text")
     for form in ("/ask?do=restart&stage=parse", "/retry"):
@@ -238,6 +233,19 @@ def test_one_document_is_tried_again_from_its_own_page(chosen: Chosen, facts: Fa
     answered(post(f"/put-back?id={id}"), facts, chosen)
     ready = Path(chosen.pipeline.path("values")).glob("*.ready")
     assert [one.name for one in ready] == ["bad-1.ready"]
+
+
+def test_of_several_documents_of_one_docid_that_is_tried_again_whose_report_is_shown(
+    chosen: Chosen, facts: Facts
+) -> None:
+    newest = second_docid("bad.pdf", "rose-1")
+    discard(chosen, "bad.pdf", "ValueError: the first", discarded_at=1_700_000_000.0)
+    discard(chosen, newest, "ValueError: the second", discarded_at=1_700_000_100.0)
+    page = answered(get("/doc?d=bad.pdf", member("act")), facts, chosen).body.decode()
+    assert "the second" in page
+    (words,) = re.findall(r'action="/[0-9a-f]+/retry\?([^"]+)"', page)
+    listed = answered(post(f"/retry?{html.unescape(words)}"), facts, chosen).body.decode()
+    assert f"<li>{newest} " in listed
 
 
 def test_what_was_never_shown_is_not_put_back(chosen: Chosen, facts: Facts) -> None:

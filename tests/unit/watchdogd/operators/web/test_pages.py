@@ -553,12 +553,12 @@ def test_nothing_is_drawn_over_anything_else() -> None:
 
 def test_curve_covers_the_least_and_the_most_of_each_column() -> None:
     day = [(float(at), at % 60 / 60) for at in range(0, 86_400, 10)]
-    drawn = graph.curve(day, 0.0, 86_400.0)
-    points = [tuple(map(float, one.split(","))) for one in drawn.points.split()]
+    drawn = graph.curve(day, 0.0, 86_400.0, max(value for _, value in day))
+    points = [tuple(map(float, one.split(","))) for one in drawn.split()]
     assert len(points) == 600
-    assert drawn.top == max(value for _, value in day)
     assert all(0 <= x < 300 and 0 <= y <= 60 for x, y in points)
-    assert graph.curve([], 0.0, 1.0).points == ""
+    assert min(y for _, y in points) == 1
+    assert graph.curve([], 0.0, 1.0, 0.0) == ""
 
 
 def test_printed_leaves_what_is_text() -> None:

@@ -89,6 +89,13 @@ def test_name_that_was_given_is_one_of_ours_and_nothing_like_it(chosen: Chosen) 
         assert respond(get("/", {**member(), "host": host}), facts, at(facts)).status == status
 
 
+def test_name_is_ours_in_capitals_or_not(chosen: Chosen) -> None:
+    facts = facts_of(chosen, hosts=("Rose.Example",))
+    # Browsers send small letters, whatever somebody typed.
+    for host in ("rose.example", "ROSE.example"):
+        assert respond(get("/", {**member(), "host": host}), facts, at(facts)).status == 200
+
+
 # Addresses
 
 

@@ -295,6 +295,25 @@ def test_whoever_brings_wrong_tokens_shuts_out_nobody_else() -> None:
     assert ask(right, "user 1000 (ann)") == 200
 
 
+def test_wrong_token_that_comes_while_others_are_counted_fails_no_request() -> None:
+    page = server.Served(Site(KEYS, PREFIX), {})
+    wrong = {**LOCAL, "authorization": "Bearer wrong"}
+
+    class Peer(str):
+        """Somebody; whenever it is asked who that is, another token comes in."""
+
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            page._wrong.append((0.0, "other"))
+            return str.__eq__(self, other)
+
+    for peer in ("ann", Peer("ann")):
+        request = Request("GET", f"{PREFIX}/health.json", headers=wrong, peer=peer)
+        assert page.answer(request).status == 401
+
+
 _SILENT = "import sys, time; time.sleep(3600)"
 
 
@@ -388,9 +407,38 @@ def test_pipelines_that_hang_are_waited_for_together_and_by_nobody_who_asks_of_a
         assert time.monotonic() - began < 20.0
 
 
-def test_process_that_ends_is_noticed_at_once() -> None:
-    with looker(sys.executable, "-c", "") as one:
-        assert one.ask(Question("serif", "events")).status == 503
+# Ends when it is asked anything.
+_ENDS = "import os, sys; os.read(int(sys.argv[-1]), 1)"
+
+
+@pytest.mark.parametrize("kind", ["events", "act"])
+def test_process_that_ends_is_noticed_at_once_and_not_taken_for_files_that_hang(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slowly it starts.
+    monkeypatch.setattr(snapshot, "_PATIENCE", PATIENCE)
+    with looker(sys.executable, "-c", _ENDS) as one:
+        answer = one.ask(Question("serif", kind))
+        assert answer.status == 503
+        assert "has ended, and another is to be started" in answer.error
+        assert ("whether that was done before" in answer.error) == (kind == "act")
+        assert "has ended" in one.latest().error
+
+
+def test_process_that_has_ended_is_soon_replaced_also_where_a_question_finds_that_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As if the thread that listens to it had no time.
+    monkeypatch.setattr(Looker, "_listen", lambda *_: None)
+    with looker(sys.executable, "-c", _ENDS) as one:
+        one.begin()
+        process = one._process
+        assert process is not None
+        process.wait(PATIENCE)
+        # However long that took.
+        one._asked.clear()
+        assert "has ended" in one.ask(Question("serif", "events")).error
+        assert one._may_start_at < time.monotonic() + 10
 
 
 def test_request_that_comes_byte_by_byte_has_no_more_time_than_another() -> None:
