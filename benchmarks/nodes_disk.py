@@ -7,7 +7,7 @@ that was there: a byte, where a copy takes a hundred. What all drivers ask of it
 known before: functions of the product are stood for by what has the same answer.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from itertools import compress, starmap
 
 from queuedriver.claims import liveness, picking
@@ -27,14 +27,12 @@ class Line(Entry):
         self.ready = self.name.endswith(".ready")
 
 
-def split(
-    block: list[Line], number: Callable[[Line], int], dealt: int, mine: Container[int]
-) -> tuple[list[str], list[Line]]:
+def split(block: list[Line], dealt: int, mine: Container[int]) -> tuple[list[str], list[Line]]:
     """Stands for `picking._split`."""
     if dealt == picking._MANY[0]:
         waiting = [one.name for one in block if one.remainder in mine and one.ready]
     else:
-        waiting = [one.name for one in block if number(one) % dealt in mine and one.ready]
+        waiting = [one.name for one in block if one.number % dealt in mine and one.ready]
     return waiting, [one for one in block if not one.ready]
 
 

@@ -12,23 +12,22 @@ tries its own share first: the names are divided by inode number, which a listin
 and a rename keeps. A pass that found none of its own is followed by one that helps the others, as
 is every eighth; so no share stands still because its driver does. Who has which share follows from
 who lives. Drivers may see that differently for a while: then they lose some races, and whoever has
-lost a few drops what was listed, looks who is there, and goes on with the next block.
+lost one drops what was listed, looks who is there, and goes on with the next block.
 
 `Lookahead` has the names that are next, and knows whether the queue is drained: when two whole
 passes showed nothing, and the directory did not change from before the first to after the second.
 One listing alone may miss what is renamed meanwhile.
 """
 
-import operator
 import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import Attempts
 from queuedriver.claims.counts import Counts, Pass
@@ -48,14 +47,13 @@ _KEEP_SORTED = 256
 _KEEP = 5.0
 _KEEP_EXACT = 0.25
 _WORTH = 20
-# So many races lost say that somebody is there whom we do not know, or that names are not what they
-# were when they were listed.
-_DOUBT = 2
 # For so many passes others' names are left to them while there are some of our own. Then one may
 # have been at a long document for hours, and its share must not starve.
 _PATIENCE = 8
 # An empty queue is not listed again sooner, but by who has paused; in seconds.
 _REST = 0.05
+# Who has come is asked so seldom, in seconds, where no race was lost: it is a listing, too.
+_ASK_EVERY = 1.0
 # So many names are taken at most from what was listed, and again so many when those before them
 # were used up within so many seconds.
 _MOST_AHEAD = 64
@@ -74,6 +72,18 @@ _GOLDEN = 0.618034
 # A block of which so many names have fewer than half as many inode numbers is divided by name:
 # some file systems have the same number for all.
 _SAMPLE = 64
+
+
+class _ByName(NamedTuple):
+    """A line of a listing whose number is one of its name."""
+
+    name: str
+
+    def inode(self) -> int:
+        return zlib.crc32(self.name.encode(errors="surrogateescape"))
+
+
+_Line = os.DirEntry[str] | _ByName
 
 
 def count(directory: Directory, now: float) -> Counts:
@@ -103,16 +113,16 @@ class Picker:
         # The drivers known to live: to ask at the beginning of a pass is to cost nothing; anew when
         # races are lost.
         self._alive = alive
-        # How many drivers take from this queue, as far as is known; and which part is ours.
-        self.sharers, self.part = 1, 0
+        # How many drivers take from this queue, as far as is known; which part is ours; and when to
+        # ask anew, on the monotonic clock.
+        self.sharers, self.part, self._ask_at = 1, 0, 0.0
         # The pass under way: what it saw, and its further blocks.
         self._pass = Pass()
         self._blocks: Generator[list[str]] | None = None
         # The names of the block at hand, the next one last; until when they are a choice, on the
-        # monotonic clock; and how many of them were lost.
+        # monotonic clock.
         self._waiting: list[str] = []
         self._stale_at = 0.0
-        self._lost = 0
 
     def names(self, limit: int, now: float) -> list[str]:
         """Return up to `limit` names to try next; none at the end of a pass. `now` is on the
@@ -126,15 +136,16 @@ class Picker:
         return given
 
     def lost(self, ahead: list[str]) -> None:
-        """Note that a name was somebody else's. When there were a few, the rest may be, too: take
-        back those that are yet to be tried, and see who is there."""
+        """Note that a name was somebody else's. Of a share the rest may be, too: take back those
+        that are yet to be tried, and see who is there."""
         self._pass.missed += 1
-        self._lost += 1
-        if self._lost >= _DOUBT:
-            self._pass.given -= len(ahead)
-            ahead.clear()
-            self._waiting = []
-            self._see_who_lives(anew=True)
+        if self.order != "fair":
+            # All have the same names at hand: the next may be free, and a listing is of everything.
+            return
+        self._pass.given -= len(ahead)
+        ahead.clear()
+        self._waiting = []
+        self._see_who_lives(anew=True)
 
     def refused(self) -> None:
         """Note that a name may not be claimed by us."""
@@ -155,6 +166,8 @@ class Picker:
         self._waiting = []
 
     def _see_who_lives(self, *, anew: bool) -> None:
+        if anew:
+            self._ask_at = time.monotonic() + _ASK_EVERY
         drivers = {self._me, *self._alive(anew)}
         self.sharers, self.part = len(drivers), sum(one < self._me for one in drivers)
 
@@ -162,10 +175,11 @@ class Picker:
         """Go on to the next names of the pass; return none at its end."""
         began_at = time.monotonic()
         blocks, self._blocks = self._blocks, None
-        self._waiting, self._lost = [], 0
+        self._waiting = []
         if blocks is None:
+            # Whoever came while there was nothing to do shares what there is now.
             self._pass = Pass()
-            self._see_who_lives(anew=False)
+            self._see_who_lives(anew=self.counts.got <= 0 and began_at >= self._ask_at)
             blocks = self._fair() if self.order == "fair" else self._sorted()
         # Trouble ends the pass, and the next one begins anew.
         waiting = self._waiting = next(blocks, [])
@@ -180,15 +194,13 @@ class Picker:
             self.passes += 1
         return waiting
 
-    def _read(self) -> Iterator[list["os.DirEntry[str]"]]:
+    def _read(self) -> Iterator[Sequence[_Line]]:
         """Read the directory block by block."""
         with self._directory.scan() as entries:
             while block := list(islice(entries, BLOCK)):
                 yield block
 
-    def _look(
-        self, entries: Iterable["os.DirEntry[str]"]
-    ) -> Iterator[tuple["os.DirEntry[str]", Item]]:
+    def _look(self, entries: Iterable[_Line]) -> Iterator[tuple[_Line, Item]]:
         """Count names and note claims; yield what may be tried."""
         seen = self._pass
         now = time.time()
@@ -208,16 +220,15 @@ class Picker:
         seen, before = self._pass, self.counts
         helping = bool(before.left) and (before.got <= 0 or not self.passes % _PATIENCE)
         failed: list[str] = []
-        for block in self._read():
+        for block in map(_numbered, self._read()):
             dealt, mine = _deal(0, 1) if helping else _deal(self.part, self.sharers)
-            number = _numbering(block)
-            waiting, others = _split(block, number, dealt, mine)
+            waiting, others = _split(block, dealt, mine)
             seen.ready += len(block) - len(others)
             seen.left += len(block) - len(others) - len(waiting)
             for entry, item in self._look(others):
                 if item.attempt:
                     failed.append(entry.name)
-                elif number(entry) % dealt in mine:
+                elif entry.inode() % dealt in mine:
                     waiting.append(entry.name)
                 else:
                     seen.left += 1
@@ -396,23 +407,20 @@ def _deal(part: int, of: int) -> tuple[int, frozenset[int]]:
 
 
 def _split(
-    block: list["os.DirEntry[str]"],
-    number: Callable[["os.DirEntry[str]"], int],
-    dealt: int,
-    mine: Container[int],
-) -> tuple[list[str], list["os.DirEntry[str]"]]:
+    block: Sequence[_Line], dealt: int, mine: Container[int]
+) -> tuple[list[str], list[_Line]]:
     """Return the names of a block that never were tried and are in a share; and what is no such
     name at all."""
     # No call of ours for each: with many drivers most names are others'.
     return (
-        [e.name for e in block if number(e) % dealt in mine and e.name.endswith(".ready")],
+        [e.name for e in block if e.inode() % dealt in mine and e.name.endswith(".ready")],
         [e for e in block if not e.name.endswith(".ready")],
     )
 
 
-def _numbering(block: list["os.DirEntry[str]"]) -> Callable[["os.DirEntry[str]"], int]:
-    """Choose by which number a block's names are divided."""
+def _numbered(block: Sequence[_Line]) -> Sequence[_Line]:
+    """Return a block with the numbers by which its names are divided."""
     sample = block[:_SAMPLE]
     if 2 * len({entry.inode() for entry in sample}) >= len(sample):
-        return operator.methodcaller("inode")
-    return lambda entry: zlib.crc32(entry.name.encode(errors="surrogateescape"))
+        return block
+    return [_ByName(entry.name) for entry in block]

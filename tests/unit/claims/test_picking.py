@@ -451,18 +451,39 @@ class Acquaintances:
         return self.known
 
 
-def test_who_loses_races_to_somebody_new_leaves_him_his_share() -> None:
+def test_who_came_while_there_was_nothing_to_do_has_its_share_of_what_comes() -> None:
+    listed: list[str] = []
+    shown = cast(Directory, Shown(lambda: listed))
+    picker = Picker(shown, "fair", "me", Acquaintances(["me"], ["a", "b"]))
+    assert a_pass(picker) == []
+    listed += many(300)
+    assert 90 <= len(a_pass(picker)) <= 110
+
+
+def test_who_is_idle_asks_who_has_come_once_a_second_at_most() -> None:
+    asked: list[bool] = []
+
+    def alive(anew: bool) -> list[str]:
+        asked.append(anew)
+        return ["me"]
+
+    picker = Picker(cast(Directory, Shown(lambda: [])), "fair", "me", alive)
+    for _ in range(100):
+        a_pass(picker)
+    assert (len(asked), asked.count(True)) == (100, 1)
+
+
+def test_who_loses_a_race_to_somebody_new_leaves_him_his_share() -> None:
     listed = [f"{number}.ready" for number in range(BLOCK + 1000)]
     directory = cast(Directory, Shown(lambda: listed, number_in_name))
     picker = Picker(directory, "fair", "me", Acquaintances(["me"], ["a"]))
     ahead = picker.names(64, 0.0)
-    for _ in range(2):
-        ahead.pop()
-        picker.lost(ahead)
+    ahead.pop()
+    picker.lost(ahead)
     # What had been taken from the listing is not tried, either; the pass goes on with our share.
     assert ahead == []
     assert 480 <= len(a_pass(picker)) <= 520
-    assert picker.counts.given == picker.counts.got + 2
+    assert picker.counts.given == picker.counts.got + 1
     own = a_pass(picker)
     assert 2500 <= len(own) <= 2600
     assert sorted([*own, *a_pass(cast(Shown, directory).picker("a", ["me"]))]) == sorted(listed)
@@ -476,7 +497,7 @@ def test_helping_stops_when_the_races_are_lost() -> None:
     listed = [name for name in listed if name not in mine]
     assert a_pass(picker) == []
     helped = a_pass(picker, lambda name: picker.lost([]))
-    assert len(helped) <= 4
+    assert len(helped) == 1
 
 
 def test_what_a_busy_driver_leaves_does_not_wait_for_ever_though_more_comes() -> None:
@@ -621,6 +642,20 @@ def test_of_the_same_age_the_name_decides(bench: "Bench") -> None:
 def test_a_batch_is_in_order(bench: "Bench", order: Order) -> None:
     queue = aged(bench, {f"{number}.ready": number for number in range(10)})
     assert Picker(queue, order).names(4, 0.0) == [f"{number}.ready" for number in range(4)]
+
+
+@pytest.mark.parametrize("order", ["age", "name"])
+def test_who_loses_a_race_in_an_exact_order_tries_the_next_without_listing_anew(
+    bench: "Bench", order: Order
+) -> None:
+    picker = Picker(aged(bench, {f"{number}.ready": number for number in range(9)}), order)
+    assert picker.names(1, 0.0) == ["0.ready"]
+    # It would be the first again.
+    bench.put("in/00.ready")
+    os.utime(bench.root / "in/00.ready", ns=(0, 0))
+    for number in range(1, 5):
+        picker.lost([])
+        assert picker.names(1, 0.0) == [f"{number}.ready"]
 
 
 @pytest.mark.parametrize("order", ["age", "name"])
