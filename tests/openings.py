@@ -3,9 +3,8 @@
 import os
 
 from queuedriver.claims.document import Target
-from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import Observer
+from queuedriver.claims.liveness import Heartbeat, Observer
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal

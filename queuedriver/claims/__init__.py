@@ -8,8 +8,7 @@ handoff.py       the names on disk that a claim goes through, with one commit po
 outcomes.py      how an attempt ends: done, failed, later or released; pure
 charging.py      what an attempt costs that is not done
 attempts.py      what is remembered of attempts, and the report that it becomes
-liveness.py      which drivers a queue has, and which of them are alive
-heartbeat.py     how a driver shows that it lives
+liveness.py      which drivers a queue has, which of them are alive, and how each shows it
 recovery.py      what dead drivers had in hand is finished or taken back
 leftovers.py     what nobody would ever look at again: one table
 """

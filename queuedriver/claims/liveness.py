@@ -1,4 +1,4 @@
-"""Which drivers a queue has, and which of them are alive.
+"""Which drivers a queue has, which of them are alive, and how each shows that it lives.
 
 A registration is `.queuedriver/drivers/<id>.json`, written aside and renamed, so it is read
 whole. On the same host a process is there or it is not: certain, at once. Of another host only its
@@ -10,6 +10,7 @@ besides. No two clocks are ever compared.
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -23,11 +24,20 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.disk.processes import HIDDEN, process_ticks
 from queuedriver.format import names
-from queuedriver.format.records import Counters, Identity, Registration, read_record
+from queuedriver.format.records import Counters, Identity, Registration, encodable, read_record
 
 DRIVERS = "drivers"
-# Seconds between two beats on a network mount, where each is a request to the server.
+# Seconds between two beats of a driver that has nothing new to tell; on a network mount each is a
+# few requests to the server.
+BEAT = 5.0
 NETWORK_BEAT = 30.0
+# What is new is told so soon, in seconds: `status` reads it, and a beat is one small file. Some
+# hundred drivers of a network file system would keep it busy with that.
+NEWS = 1.0
+NETWORK_NEWS = 5.0
+# Self-fencing: with no beat written for this part of the lease, write one or do not commit.
+FENCE = 2 / 3
+_RATE_WINDOW = 60.0
 # Seconds for which the beat of a host that seems to be this one, before it was started anew, must
 # have stood still where a clone of it might use the same queue.
 REBOOTED_AFTER = 2 * NETWORK_BEAT
@@ -438,3 +448,94 @@ def read_registrations(drivers: Directory) -> Iterator[Registration]:
         found = read_registration(drivers, driver)
         if found is not None and found.id == driver:
             yield found
+
+
+class Heartbeat:
+    """One driver's registration in its input queues, kept fresh by a small daemon thread.
+
+    The thread runs beside a document however long that takes, so what else must not wait for its
+    end is looked at there, too (`look`). It is silent while C code holds the interpreter's lock.
+    """
+
+    def __init__(
+        self,
+        registration: Registration,
+        directories: list[Directory],
+        report: Callable[[], tuple[str, str, Counters]],
+        look: Callable[[], object] = lambda: None,
+        durable: bool = False,
+    ) -> None:
+        registration.processor = encodable(registration.processor)
+        self.registration = registration
+        self.last_at = time.monotonic()
+        self._directories = directories
+        self._report = report
+        # From beat to beat, and from look to look whether there is news; in seconds.
+        self.interval = NETWORK_BEAT if registration.network else BEAT
+        self.news = NETWORK_NEWS if registration.network else NEWS
+        # What else is to be seen to as often, also while a document is at hand.
+        self._look = look
+        # After a power cut, too, somebody must know whose unfinished outputs those are.
+        self._durable = durable
+        self._stop = threading.Event()
+        self._writing = threading.Lock()
+        self._history: list[tuple[float, int]] = []
+        self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
+
+    def start(self) -> None:
+        self.write()
+        self._thread.start()
+
+    def write(self) -> None:
+        """Beat once, now. Raises OSError when that could not be written."""
+        with self._writing:
+            registration = self.registration
+            registration.state, why, registration.counters = self._report()
+            registration.why = encodable(why)
+            registration.rate = self._rate(registration.counters.documents)
+            registration.beat += 1
+            registration.beat_at = time.time()
+            data = msgspec.json.encode(registration)
+            for directory in self._directories:
+                directory.write_aside(registration_name(registration.id), data, self._durable)
+            self.last_at = time.monotonic()
+
+    def fresh(self) -> None:
+        """Beat before a commit, if that is long ago: others may have declared us dead."""
+        if time.monotonic() - self.last_at > self.registration.lease * FENCE:
+            self.write()
+
+    def leave(self, word: str, why: str) -> None:
+        """Say the last word, so that nobody takes our absence for a crash."""
+        self.stop()
+        self.registration.last_word = word
+        self.registration.last_why = encodable(why)
+        self.write()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self.news):
+            silent = time.monotonic() - self.last_at
+            if silent > self.interval - self.news or self._has_news():
+                # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
+                with suppress(OSError):
+                    self.write()
+            with suppress(OSError):
+                self._look()
+
+    def _has_news(self) -> bool:
+        state, _, now = self._report()
+        told = self.registration.counters
+        was = self.registration.state, told.documents, told.failed, told.discarded
+        return (state, now.documents, now.failed, now.discarded) != was
+
+    def _rate(self, documents: int) -> float:
+        now = time.monotonic()
+        self._history = [one for one in self._history if one[0] > now - _RATE_WINDOW]
+        self._history.append((now, documents))
+        first_at, first = self._history[0]
+        return (documents - first) / (now - first_at) if now > first_at else 0.0

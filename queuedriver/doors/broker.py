@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import Observer
+from queuedriver.claims.liveness import Heartbeat, Observer
 from queuedriver.doors import words
 from queuedriver.doors.conversation import PATIENCE, Conversation
 from queuedriver.doors.exchange import DEAF_AFTER, Exchange, Worker

@@ -10,8 +10,8 @@ from functools import partial
 
 import msgspec
 
-from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.liveness import Heartbeat
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.closing import Trip

@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from queuedriver.claims.handoff import Claim
-from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.liveness import Heartbeat
 from queuedriver.claims.outcomes import cause_key, first_line, is_own_fault
 from queuedriver.driving.closing import Trip, read_trip
 from queuedriver.format import names
@@ -156,7 +156,7 @@ class Breaker:
             self._halt()
 
     def _time_to_tell(self) -> float:
-        return _TIME_TO_TELL * max(beats.tells_within for beats in self.beats)
+        return _TIME_TO_TELL * max(beats.news for beats in self.beats)
 
     def _peers(self) -> Collection[Registration]:
         """Read what the other living drivers say of themselves."""

@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.counts import Pass
-from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import CRASHED, PAST, draw_salt
+from queuedriver.claims.liveness import CRASHED, PAST, Heartbeat, draw_salt
 from queuedriver.disk.processes import process_ticks
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
@@ -179,8 +178,6 @@ class Loop:
             if self._time_left is not None and (over := self._time_left.over(time.time())):
                 self.limits.leave(OUT_OF_TIME, over)
             self._rounds.look(now)
-            for beats in self.breaker.beats:
-                beats.heed(self.crowd)
             self.breaker.look(now)
             self.look_at = now + self._look_every
         self.go = self._may_work() and not self.breaker.stops

@@ -18,10 +18,9 @@ import msgspec
 
 from queuedriver.claims.document import Target
 from queuedriver.claims.handoff import ORPHANS
-from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import sweep
-from queuedriver.claims.liveness import DRIVERS, Observer, Roster, draw_salt, host_id
+from queuedriver.claims.liveness import DRIVERS, Heartbeat, Observer, Roster, draw_salt, host_id
 from queuedriver.claims.picking import Lookahead, Picker, count
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory

@@ -16,8 +16,15 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import CRASHED, EXPIRY, PAST, Observer, Roster, draw_salt
+from queuedriver.claims.liveness import (
+    CRASHED,
+    EXPIRY,
+    PAST,
+    Heartbeat,
+    Observer,
+    Roster,
+    draw_salt,
+)
 from queuedriver.claims.recovery import life
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import filesystem_type, is_network

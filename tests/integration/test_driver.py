@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.claims import heartbeat
+from queuedriver.claims import liveness
 from queuedriver.driving.closing import FED
 from queuedriver.driving.driver import Driver
 from queuedriver.format import names
@@ -353,7 +353,7 @@ def test_a_queue_that_is_removed_ends_its_drivers(site: Site) -> None:
 
 def _beat_seldom() -> None:
     """Show life never again, where there is no news."""
-    heartbeat.BEAT = 10 * PATIENCE
+    liveness.BEAT = 10 * PATIENCE
 
 
 def test_status_knows_what_was_done_a_moment_ago_while_the_next_document_takes_long(

@@ -84,7 +84,6 @@ PARTS = {
     "queuedriver.driving.limits",
     "queuedriver.driving.signals",
     "queuedriver.claims.liveness",
-    "queuedriver.claims.heartbeat",
     "queuedriver.driving.wake",
     "queuedriver.disk.mounts",
     "queuedriver.disk.journal",

@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.heartbeat import FENCE, Heartbeat
 from queuedriver.claims.liveness import (
     CRASHED,
     EXPIRY,
+    FENCE,
     NETWORK_BEAT,
     REBOOTED_AFTER,
+    Heartbeat,
     Observer,
     Owner,
     Roster,
@@ -527,22 +528,6 @@ class Present:
 
     def __call__(self) -> tuple[str, str, Counters]:
         return self.state, "", self.counters
-
-
-def test_news_is_told_the_later_the_more_tell_it_to_one_server(bench: "Bench") -> None:
-    beats = beats_in(bench.directory("drivers"), network=True, interval=NETWORK_BEAT)
-    assert (beats.is_due(5.0, has_news=True), beats.tells_within) == (True, 5.0)
-    beats.heed(8)
-    assert (beats.is_due(5.0, has_news=True), beats.tells_within) == (True, 5.0)
-    beats.heed(320)
-    assert (beats.is_due(15.0, has_news=True), beats.tells_within) == (False, 20.0)
-    assert beats.is_due(20.0, has_news=True)
-    # No later than it beats without any.
-    beats.heed(8000)
-    assert not beats.is_due(25.0, has_news=True)
-    assert beats.is_due(30.0, has_news=True)
-    assert beats.is_due(30.0, has_news=False)
-    assert beats.tells_within == NETWORK_BEAT
 
 
 def test_news_is_told_at_once_and_no_news_only_at_the_next_beat(bench: "Bench") -> None:

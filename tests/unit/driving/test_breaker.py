@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.claims.counts import Pass
-from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import identify
+from queuedriver.claims.liveness import Heartbeat, identify
 from queuedriver.claims.outcomes import cause_key, from_exception
 from queuedriver.driving.breaker import (
     Breaker,
