@@ -226,10 +226,6 @@ class Roster:
         crowd = self._crowd
         return crowd is not None and driver in crowd.ids and driver not in self.owners
 
-    def any_alive(self) -> bool:
-        """Return whether anybody lives, by reading no more than until there is one."""
-        return any(self._judged(one).alive for one in read_registrations(self._drivers))
-
     def refresh(self) -> None:
         """Read all registrations, or those of a crowd that are ours to look after, if that is
         due."""
@@ -285,7 +281,7 @@ class Roster:
         """Read those of a crowd once more whose processes are gone from this host."""
         for one in self.alive if self._crowd is not None else ():
             said = one.registration
-            if one.here and said is not None and not self._judged(said).alive:
+            if one.here and said is not None and not self.judged(said).alive:
                 self.named(one.id)
 
     def owner(self, token: names.Token) -> Owner:
@@ -304,7 +300,7 @@ class Roster:
         if found is None or found.id != driver:
             self.owners.pop(driver, None)
             return None
-        owner = self.owners[driver] = self._judged(found)
+        owner = self.owners[driver] = self.judged(found)
         return owner
 
     def holder(self, driver: str) -> Registration | None:
@@ -320,7 +316,8 @@ class Roster:
             with suppress(PermissionError):
                 self._drivers.remove(registration_name(gone.id))
 
-    def _judged(self, one: Registration) -> Owner:
+    def judged(self, one: Registration) -> Owner:
+        """Return the driver that registered like this, judged alive or not."""
         here = self.observer.is_here(one)
         age = time.time() - one.beat_at
         still_for = 0.0
@@ -440,6 +437,15 @@ def registered_ids(drivers: Directory) -> frozenset[str]:
 def read_registration(drivers: Directory, driver: str) -> Registration | None:
     """Read what a driver says of itself; return None when it never registered, or unreadably."""
     return read_record(drivers, registration_name(driver), Registration, _MAX_REGISTRATION)
+
+
+def any_alive(queue: Directory, observer: Observer) -> bool:
+    """Tell whether a driver of a queue lives, by reading no more than until there is one."""
+    if (drivers := queue.look_into(os.path.join(names.PRIVATE, DRIVERS))) is None:
+        return False
+    with drivers:
+        roster = Roster(drivers, observer)
+        return any(roster.judged(one).alive for one in read_registrations(drivers))
 
 
 def read_registrations(drivers: Directory) -> Iterator[Registration]:

@@ -2,13 +2,12 @@
 
 import itertools
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from queuedriver.claims.document import Target
-from queuedriver.claims.liveness import DRIVERS, Observer, Roster
+from queuedriver.claims.liveness import Observer, any_alive
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
 from queuedriver.format.units import format_size
@@ -87,7 +86,7 @@ class BackPressure:
         now = time.monotonic()
         if now - self._asked_at >= _ASK_EVERY:
             self._asked_at = now
-            if all(self._is_consumed(target) for target, _ in self._filled):
+            if all(any_alive(target.directory, self._observer) for target, _ in self._filled):
                 self._alone_since = None
             elif self._alone_since is None:
                 self._alone_since = now
@@ -114,13 +113,6 @@ class BackPressure:
                 self._filled.append((target, f"{target.name} holds {held} or more"))
                 return 0.0
         return self._items - items
-
-    def _is_consumed(self, target: Target) -> bool:
-        drivers = target.directory.look_into(os.path.join(names.PRIVATE, DRIVERS))
-        if drivers is None:
-            return False
-        with drivers:
-            return Roster(drivers, self._observer).any_alive()
 
 
 def _size(directory: Directory, name: str) -> int:

@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple, Self, TypeVar
 
 from queuedriver.claims.attempts import ATTEMPTS, Discarded, attempts_of, find_report, places_of
 from queuedriver.claims.counts import Counts
-from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster, host_id
+from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster, any_alive, host_id
 from queuedriver.claims.picking import count
 from queuedriver.disk.filesystem import Directory, copy_all, sync_written
 from queuedriver.disk.neighbours import note_feed, read_feeds
@@ -248,7 +248,7 @@ class Queue:
 
     def any_driver(self) -> bool:
         """Return whether a driver is alive."""
-        return self._read(DRIVERS, lambda here: Roster(here, Observer()).any_alive(), default=False)
+        return any_alive(self.directory, Observer())
 
     def notice(self) -> str:
         """Return what people are to be told while no driver is alive; mostly nothing."""
