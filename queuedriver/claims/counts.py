@@ -72,8 +72,6 @@ class Pass(Counts, kw_only=True):
     left: int = 0
     # Items that the operating system does not let us claim.
     refused: int = 0
-    # Items that wait and have failed before.
-    again: int = 0
     # Names that were given to be tried, and those of them that were not to be had.
     given: int = 0
     missed: int = 0

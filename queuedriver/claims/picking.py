@@ -3,9 +3,8 @@
 `fair`, the default, reads the directory in passes, a block of names at a time: nothing is sorted or
 statted, and neither memory nor what a claim costs depends on how much waits. A block that has grown
 old is dropped and the same pass goes on with the next one, so every pass ends. What has failed
-before is tried at its end. Neither kind can starve the other. `age` and `name` are exact, and cost
-a full listing each time; what never was tried and what failed before take turns, each as long as
-what waited when its turn began.
+before is tried at its end. `age` and `name` are exact, and each pass costs a full listing; what
+failed before comes last, but first in every eighth. So neither kind can starve the other.
 
 Drivers of one queue would all walk the same listing from its head and lose most races. So each
 tries its own share first: the names are divided by inode number, which a listing has for nothing
@@ -20,7 +19,6 @@ One listing alone may miss what is renamed meanwhile.
 """
 
 import os
-import sys
 import time
 import zlib
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Sequence
@@ -47,8 +45,9 @@ _KEEP_SORTED = 256
 _KEEP = 5.0
 _KEEP_EXACT = 0.25
 _WORTH = 20
-# For so many passes others' names are left to them while there are some of our own. Then one may
-# have been at a long document for hours, and its share must not starve.
+# For so many passes others' names are left to them while there are some of our own: then one may
+# have been at a long document for hours, and its share must not starve. And for so many that are
+# exact, what failed before is left to the end.
 _PATIENCE = 8
 # An empty queue is not listed again sooner, but by who has paused; in seconds.
 _REST = 0.05
@@ -210,7 +209,6 @@ class Picker:
             if item is None:
                 continue
             if item.waits(now):
-                seen.again += item.attempt > 0
                 yield entry, item
             elif item.claimed and len(seen.claims) < _KEEP_CLAIMS:
                 seen.claims.append(entry.name)
@@ -247,36 +245,23 @@ class Picker:
         return (waiting[first:] + waiting[:first])[::-1]
 
     def _sorted(self) -> Generator[list[str]]:
-        """Yield what never was tried, exactly in order, then what failed before; each for as many
-        tries as waited when its turn began, or what comes meanwhile could keep the other out."""
-        until = sys.maxsize
+        """Yield what waits, exactly in order: what never was tried, and then what failed before; or
+        now and then the other way round."""
         # Late: exact orders alone want it.
         from heapq import nsmallest
 
-        for again in (False, True):
-            while self._pass.given < until:
-                before = self._pass
-                seen = Pass(given=before.given, missed=before.missed, refused=before.refused)
-                self._pass = seen
-                of_turn = (
-                    self._rank(entry.name, item)
-                    for block in self._read()
-                    for entry, item in self._look(block)
-                    if bool(item.attempt) is again
-                )
-                found = nsmallest(_KEEP_SORTED, of_turn)
-                waiting = seen.again if again else seen.waiting - seen.again
-                until = min(until, seen.given + waiting)
-                if found:
-                    yield [name for *_, name in found[: until - seen.given][::-1]]
-            until = self._pass.given + self._pass.again
+        looked_at = (one for block in self._read() for one in self._look(block))
+        ranked = (self._rank(entry.name, item) for entry, item in looked_at)
+        if found := nsmallest(_KEEP_SORTED, ranked):
+            yield [name for *_, name in reversed(found)]
 
-    def _rank(self, name: str, item: Item) -> tuple[int, int, str, str]:
-        age = 0
+    def _rank(self, name: str, item: Item) -> tuple[bool, int, int, str, str]:
+        failed_first, age = (self.passes + 1) % _PATIENCE == 0, 0
         if self.order == "age":
             with suppress(FileNotFoundError):
                 age = self._directory.status(name).st_mtime_ns
-        return item.attempt, age, item.docid, name
+        later = (item.attempt > 0) is not failed_first
+        return later, item.attempt, age, item.docid, name
 
 
 class Lookahead:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
@@ -694,15 +695,16 @@ def test_in_an_exact_order_what_failed_has_its_turn_though_more_comes_all_the_ti
     queue = aged(bench, {"bad-1.failed": 1, "bad-2.failed2": 0, **waiting})
     picker = Picker(queue, order)
     offered: list[str] = []
-    while len(offered) < 700 and (len(offered) < 10 or "bad-2.failed2" not in offered):
+    while len(offered) < 3000 and "bad-2.failed2" not in offered:
         for name in picker.names(1, 0.0):
             offered.append(name)
             # For each that is done another comes, and it comes first.
             queue.remove(name)
             path = bench.put(f"in/before-{9999 - len(offered):04}.ready")
             os.utime(path, ns=(0, 0))
-    # After as many as waited when it began.
-    assert offered[600:602] == ["bad-1.failed", "bad-2.failed2"]
+    # First of the eighth listing.
+    assert offered[-2:] == ["bad-1.failed", "bad-2.failed2"]
+    assert len(offered) == 7 * 256 + 2
 
 
 @pytest.mark.parametrize("order", ["age", "name"])
@@ -713,7 +715,7 @@ def test_in_an_exact_order_what_fails_all_the_time_leaves_a_turn_to_what_is_new(
     queue = aged(bench, {"new-1.ready": 1, "new-2.ready": 2, **failed})
     picker = Picker(queue, order)
     offered: list[str] = []
-    while len(offered) < 604:
+    while len(offered) < 3 * 256:
         for name in picker.names(1, 0.0):
             offered.append(name)
             if name.endswith(".failed"):
@@ -722,14 +724,16 @@ def test_in_an_exact_order_what_fails_all_the_time_leaves_a_turn_to_what_is_new(
                 queue.remove(name)
                 bench.put(f"in/{name.replace('.ready', 'x.ready')}")
     turns = [name.partition("-")[0] for name in offered]
-    assert turns == [*["new"] * 2, *["bad"] * 300] * 2
+    assert turns == [*["new"] * 2, *["bad"] * 254] * 3
 
 
 @pytest.mark.parametrize("order", ["age", "name"])
-def test_in_an_exact_order_a_long_document_costs_the_new_none_of_their_turn(
+def test_in_an_exact_order_what_failed_comes_between_long_documents_now_and_then(
     bench: "Bench", order: Order
 ) -> None:
     waiting = {f"new-{number}.ready": number for number in range(9)}
     queue = aged(bench, {"bad.failed": 0, **waiting})
-    offered = a_pass(Picker(queue, order), queue.remove, lasts=LONG)
-    assert offered == [*waiting, "bad.failed"]
+    picker = Picker(queue, order)
+    # Each lasts longer than what is listed before it is worth anything.
+    offered = [a_pass(picker, queue.remove, LONG * turn, LONG) for turn in range(10)]
+    assert [*chain(*offered)] == [*[*waiting][:7], "bad.failed", *[*waiting][7:]]
