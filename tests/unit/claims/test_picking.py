@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+import random
 import sys
 import time
 import tracemalloc
@@ -10,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from heapq import heapify, heappop, heappush
 from itertools import chain
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -20,8 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims import picking
+from queuedriver.claims.attempts import Attempts
 from queuedriver.claims.counts import Counts
-from queuedriver.claims.picking import BLOCK, Order, Picker, count
+from queuedriver.claims.picking import BLOCK, Lookahead, Order, Picker, count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
 
@@ -569,6 +572,72 @@ def test_drivers_at_one_queue_lose_few_races(tmp_path: Path, acquainted: bool) -
         one.join()
     assert sum(got for got, _ in ends) == documents
     assert sum(lost for _, lost in ends) <= documents * 0.02
+
+
+class Played:
+    """A queue of whose names each host has a listing that is a while old, and a clock."""
+
+    def __init__(self, documents: int, old: float) -> None:
+        self.now = 0.0
+        self.old = old
+        self.names = {f"doc{number:07}.ready": number for number in range(documents)}
+        self.changes = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return 1e9 + self.now
+
+
+class PlayedDirectory:
+    """It, as one host sees it."""
+
+    def __init__(self, played: Played) -> None:
+        self._played = played
+        self._listed_at, self._listed = -1e9, list[Entry]()
+
+    def status(self) -> SimpleNamespace:
+        return SimpleNamespace(st_mtime_ns=self._played.changes)
+
+    def scan(self) -> AbstractContextManager[Iterator[Entry]]:
+        if self._played.now > self._listed_at + self._played.old:
+            self._listed = [Entry(*one) for one in self._played.names.items()]
+            self._listed_at = self._played.now
+        return nullcontext(iter(self._listed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_drivers_of_two_hosts_lose_few_races_though_their_listings_are_old(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Each knows only those who were there when it began: nothing has been to do since."""
+    documents, lost, chance = 2000, 0, random.Random(seed)
+    played = Played(documents, old=0.1)
+    monkeypatch.setattr(picking, "time", played)
+    ids = [f"host{number % 2}-{number}" for number in range(8)]
+    hosts = [cast(Directory, PlayedDirectory(played)) for _ in range(2)]
+    nothing = cast(Attempts, SimpleNamespace(docids=frozenset))
+    ahead: list[tuple[float, int, Lookahead]] = []
+    for number, me in enumerate(ids):
+        directory, knows = hosts[number % 2], Acquaintances(ids[: number + 1], ids)
+        waiting = Lookahead(directory, nothing, Picker(directory, "fair", me, knows))
+        ahead.append((chance.uniform(0, 0.05), number, waiting))
+    heapify(ahead)
+    while played.names:
+        played.now, number, waiting = heappop(ahead)
+        if not (waiting.names or waiting.list_more(played.now)):
+            waiting.wake()
+            takes = chance.uniform(0, 0.05)
+        elif played.names.pop(waiting.names.pop(), None) is None:
+            lost += 1
+            waiting.picker.lost(waiting.names)
+            takes = 0.001
+        else:
+            played.changes += 1
+            takes = chance.uniform(0.008, 0.016)
+        heappush(ahead, (played.now + takes, number, waiting))
+    assert lost <= 0.03 * documents
 
 
 def test_the_names_of_others_cost_a_handful_of_bytecodes_each() -> None:
