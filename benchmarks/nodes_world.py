@@ -212,13 +212,16 @@ class Crowds:
         return self._last
 
 
-def _reading(read: Callable[[Picker], Iterator[Block]], cluster: Cluster) -> Any:
-    """Make what stands for `Picker._read`: each block after the first is asked for, too."""
+def _reading(read: Callable[..., Iterator[Block]], cluster: Cluster) -> Any:
+    """Make what stands for `Picker._read`: names after the longest block are asked for, too."""
 
-    def reading(picker: Picker) -> Iterator[Block]:
-        for place, block in enumerate(read(picker)):
-            if place:
-                cluster.request("listed", max(1, len(block) // _NAMES_IN_AN_ANSWER))
+    def reading(picker: Picker, size: int = picking.BLOCK) -> Iterator[Block]:
+        asked, listed = 0, -picking.BLOCK
+        for block in read(picker, size):
+            listed += len(block)
+            if (more := listed // _NAMES_IN_AN_ANSWER - asked) > 0:
+                cluster.request("listed", more)
+                asked += more
             yield block
 
     return reading

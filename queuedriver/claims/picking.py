@@ -36,8 +36,10 @@ from queuedriver.format.names import Item
 Order = Literal["fair", "age", "name"]
 
 # Names that are read at a time, and kept: half a megabyte, and a millisecond to read. So many of
-# those that failed before are kept, too.
+# those that failed before are kept, too. Of a share's names fewer are read at first: who took
+# others' names for its own drops what was read when a race is lost.
 BLOCK = 4096
+_FIRST_BLOCK = 256
 # Names that an exact order keeps.
 _KEEP_SORTED = 256
 # For how long names are a choice, in seconds, and those of an exact order; at least so many times
@@ -193,11 +195,12 @@ class Picker:
             self.passes += 1
         return waiting
 
-    def _read(self) -> Iterator[Sequence[_Line]]:
-        """Read the directory block by block."""
+    def _read(self, size: int = BLOCK) -> Iterator[Sequence[_Line]]:
+        """Read the directory block by block, the first of this size."""
         with self._directory.scan() as entries:
-            while block := list(islice(entries, BLOCK)):
+            while block := list(islice(entries, size)):
                 yield block
+                size = BLOCK
 
     def _look(self, entries: Iterable[_Line]) -> Iterator[tuple[_Line, Item]]:
         """Count names and note claims; yield what may be tried."""
@@ -218,7 +221,7 @@ class Picker:
         seen, before = self._pass, self.counts
         helping = bool(before.left) and (before.got <= 0 or not self.passes % _PATIENCE)
         failed: list[str] = []
-        for block in map(_numbered, self._read()):
+        for block in map(_numbered, self._read(BLOCK if helping else _FIRST_BLOCK)):
             dealt, mine = _deal(0, 1) if helping else _deal(self.part, self.sharers)
             waiting, others = _split(block, dealt, mine)
             seen.ready += len(block) - len(others)
