@@ -114,9 +114,10 @@ class Picker:
         # The drivers known to live: to ask at the beginning of a pass is to cost nothing; anew when
         # races are lost.
         self._alive = alive
-        # How many drivers take from this queue, as far as is known; which part is ours; and when to
-        # ask anew, on the monotonic clock.
-        self.sharers, self.part, self._ask_at = 1, 0, 0.0
+        # How many drivers take from this queue, as far as is known; and which part is ours.
+        self.sharers, self.part = 1, 0
+        # When to ask anew, on the monotonic clock: who was there already is known.
+        self._ask_at = time.monotonic() + _ASK_EVERY
         # The pass under way: what it saw, and its further blocks.
         self._pass = Pass()
         self._blocks: Generator[list[str]] | None = None
