@@ -27,13 +27,7 @@ import msgspec
 
 from queuedriver.claims.document import Document, Outputs, Written
 from queuedriver.claims.outcomes import OF_THE_ITEM
-from queuedriver.disk.filesystem import (
-    NOREPLACE,
-    Directory,
-    libc,
-    move,
-    sync_written,
-)
+from queuedriver.disk.filesystem import NOREPLACE, Directory, libc, move, sync_written
 from queuedriver.disk.mounts import is_local
 from queuedriver.errors import FileSystemTrouble, OutputMissing
 from queuedriver.format import names
@@ -146,11 +140,7 @@ def complete(queue: "InputQueue", claims: Sequence[Claim]) -> None:
 
 
 def _conclude(
-    queue: "InputQueue",
-    claims: Sequence[Claim],
-    inodes: Sequence[int],
-    *,
-    ours: bool = True,
+    queue: "InputQueue", claims: Sequence[Claim], inodes: Sequence[int], *, ours: bool = True
 ) -> None:
     """Publish and finish what is committed."""
     if queue.durable:
