@@ -29,14 +29,8 @@ _MOST_CLAIMS = 10_000
 _MOST_FOREIGN = 10
 # Of how many items it is asked whether they can be claimed, where that is in doubt.
 _LOOKED_AT = 1_000
-# A word for a driver that is not alive, and why, where it said nothing itself.
-_GONE = {
-    "left": ("stopped", ""),
-    "dead": ("dead", "its process ended by itself"),
-    "rebooted": ("dead", "its host went down"),
-    "lost": ("lost", "it has shown no life for its lease"),
-    "unknown": ("unknown", "it never registered here"),
-}
+# A word for a driver that is not alive, where it is not its verdict.
+_GONE = {"left": "stopped", "rebooted": "dead"}
 
 
 class AtHand(msgspec.Struct, frozen=True):
@@ -209,8 +203,8 @@ def _driver(owner: Owner, at_hand: tuple[AtHand, ...]) -> DriverView:
     """Return a driver with what it does: where it is silent or gone, in words of ours."""
     registration, memory = owner.registration, None
     if registration is None or not owner.alive:
-        state, why = _GONE[owner.verdict]
-        why = (registration.last_why if registration is not None else "") or why
+        state = _GONE.get(owner.verdict, owner.verdict)
+        why = (registration.last_why if registration is not None else "") or f"it {owner.became}"
     else:
         state, why = registration.state, registration.why
         if owner.here:

@@ -183,10 +183,10 @@ def test_driver_at_work_is_shown_with_its_document_and_since_when(
         kill(process)
         seen = call(capsys, "status", queue, "--json").json["queues"][0]["drivers"]
         assert [(one["state"], one["why"], one["memory"]) for one in seen] == [
-            ("dead", "its process ended by itself", None)
+            ("dead", "it ended without a word", None)
         ]
         shown = call(capsys, "status", queue).out
-        assert "slow (its process ended by itself)" in shown
+        assert "slow (it ended without a word)" in shown
         assert "no driver is alive; 0 documents to do" in shown
 
 
