@@ -747,7 +747,8 @@ def test_an_order_is_kept_over_what_comes_in_while_it_lasts(bench: "Bench", orde
     assert picker.names(1, 0.0) == ["10.ready"]
     path = bench.put("in/00.ready")
     os.utime(path, ns=(0, 0))
-    # A choice made long ago is no choice: the queue is listed anew.
+    # A choice made long ago is no choice: that pass is over, and the queue is listed anew.
+    assert picker.names(1, LONG) == []
     assert picker.names(1, LONG) == ["00.ready"]
 
 
