@@ -43,7 +43,6 @@ fi
 echo '{{"jobs":'; cat {here}/jobs.json; echo '}}'
 """
 _SCONTROL = """#!/bin/sh
-[ "$2" = config ] && echo "MaxArraySize            = 1001" && exit
 echo "PartitionName=main Default=YES MaxTime=1-12:00:00 TRES=cpu=16,mem=16000M"
 echo "PartitionName=long Default=NO MaxTime=UNLIMITED"
 """

@@ -59,7 +59,7 @@ AUTO = "auto"
 # What a PAUSE in a queue says that is there because the whole pipeline is paused.
 MARK = b"watchdogd\n"
 
-# What was asked of Slurm, and what it said (slurm/ledger.py).
+# What was asked of Slurm, and what it said (slurm/submissions.py).
 SLURM = "slurm"
 
 _OURS = {*OUR_DIRECTORIES, BATCHES, LANDMARK, SLURM}

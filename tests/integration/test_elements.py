@@ -13,9 +13,8 @@ from tests.cli.processes import ENVIRON, command
 from tests.slurm_double import SlurmDouble, slurm
 from tests.waiting import until
 from watchdogd.pipeline.read import read
-from watchdogd.slurm.elements import key_of
-from watchdogd.slurm.ledger import VOID, Ledger
-from watchdogd.slurm.request import SUBMISSION
+from watchdogd.slurm.elements import SUBMISSION
+from watchdogd.slurm.submissions import VOID, Ledger, key
 
 __all__ = ["slurm"]
 TEXT = """
@@ -61,7 +60,7 @@ class Element:
             "array_job_id": job,
             "array_task_id": task,
             "job_state": state,
-            "comment": f"{key_of(os.path.realpath(self.root))}::{number}",
+            "comment": f"{key(read(str(self.file)))}::{number}",
         }
 
     def ask_to_leave(self) -> None:
@@ -126,7 +125,7 @@ def test_whichever_way_the_last_element_goes_put_says_what_to_type(
 
 def test_element_of_a_submission_that_was_given_up_leaves(element: Element) -> None:
     with Ledger.open(read(str(element.file)), create=True) as ledger:
-        ledger.begin(7, "")
+        ledger.begin(7, b"")
         ledger.end(7, VOID)
     element.begin(7)
     until(element.ended, "it leaves")

@@ -64,6 +64,20 @@ def test_elements_of_an_array_run_on_all_nodes_at_once(
     cluster.wait_until_idle()
 
 
+def test_of_elements_that_have_ended_nothing_is_said_when_they_are_cancelled_once_more(
+    cluster: Cluster, script: Path, tmp_path: Path
+) -> None:
+    """`watchdogd slurm` cancels what was pending a moment ago."""
+    job = cluster.submit(script, "--array=0-1")
+    until(lambda: len(lines(tmp_path / "begun")) == 2, "both have begun")
+    ended, unknown = f"{job}_0", f"{job + 99}_0"
+    cluster.slurm("scancel", ended)
+    until(lambda: sorted(cluster.states(job)) == ["CANCELLED", "RUNNING"], "one has ended")
+    told = cluster.command("scancel", ended, unknown)
+    assert (told.returncode, told.stdout + told.stderr) == (0, "")
+    assert sorted(cluster.states(job)) == ["CANCELLED", "RUNNING"]
+
+
 def test_jobs_go_on_while_the_controller_is_down(
     cluster: Cluster, script: Path, tmp_path: Path
 ) -> None:

@@ -91,6 +91,30 @@ def test_elements_that_are_told_to_stop_finish_what_they_have(
     yard.check_all_came_out_once()
 
 
+def test_of_elements_that_are_pending_as_many_are_taken_away_as_are_too_many(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    yard = Elements(cluster, tmp_path / "yard", grace="2 min", more=BY_THE_WORK)
+
+    def pending() -> list[str]:
+        words = ("--noheader", "--array", "--states=PENDING", "--format=%i", "--sort=i")
+        return cluster.slurm("squeue", *words).split()
+
+    yard.put(4, "gate")
+    yard.command("start", "--nodes", "5")
+    until(lambda: "".join(yard.workers()).count("-read-") == 4, "two are at work", PATIENCE)
+    first, *others = pending()
+    assert len(others) == 2
+    yard.command("scale", "3")
+    assert pending() == [first]
+    yard.command("stop")
+    assert pending() == []
+    yard.open_gate()
+    yard.wait_until_ended()
+    assert yard.ended_as()["COMPLETED"] == 2
+    yard.check_all_came_out_once()
+
+
 def _amid_documents(yard: Elements) -> int:
     """Let two elements be at work on 100 documents, of which the last comes out when the gate is
     open; return their job."""

@@ -20,11 +20,9 @@ from watchdogd.cli.status import status as pipeline_status
 from watchdogd.host import program
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.read import read
-from watchdogd.slurm import programs
-from watchdogd.slurm.elements import Element, Facts, count
-from watchdogd.slurm.ledger import Ledger, key, seen, start_of
-from watchdogd.slurm.request import Request, Submission, options, requests, script
-from watchdogd.slurm.submitting import UnderWay, bounds, settle, submit_missing
+from watchdogd.slurm import elements, programs, submissions
+from watchdogd.slurm.elements import Element, Facts, Request, Submission
+from watchdogd.slurm.submissions import Ledger, key
 
 _WORDS = argument("[PIPELINE] [STAGE=N]...", "The file, as -p; and elements of stages.")
 _GROUPS = ("ELEMENTS", "NUMBER", "DRIVERS", ">MEMORY", ">CPUS", "GRES", ">TIME", "PARTITION")
@@ -43,17 +41,14 @@ def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -
       78  mistakes in the file, or something that the cluster does not have
     """
     found = _read(either(pipeline, option))
-    asked = requests(found)
+    asked = elements.requests(found)
     wrong = [one for request in asked for one in _mistakes(found, request)]
     _print_table(_GROUPS, map(_group, asked))
-    for request in asked:
-        stages = (one for one in found.stages if request.drivers[one.name])
-        silent = [one.name for one in stages if one.memory is None]
-        if silent and request.memory is None:
-            say(
-                f"{', '.join(silent)} does not say memory, so none is asked for: an element gets "
-                "what the cluster gives a job that says nothing"
-            )
+    unsaid = [one.drivers for one in asked if one.memory is None]
+    for stage in found.stages:
+        if stage.memory is None and any(drivers[stage.name] for drivers in unsaid):
+            given = "an element gets what the cluster gives a job that says nothing"
+            say(f"{stage.name} does not say memory, so none is asked for: {given}")
     for one in wrong:
         say(one)
     return ConfigError.exit_code if wrong else 0
@@ -81,7 +76,7 @@ def _mistakes(pipeline: Pipeline, request: Request) -> list[str]:
     if time and most and time > most:
         words = f"jobs may take {format_duration(most)} there at most"
         found.append(f"time = {format_duration(time)}: {words}")
-    every = options(pipeline, request, Submission(), key(pipeline))
+    every = elements.options(pipeline, request, Submission(), key(pipeline))
     if why := programs.try_out(every):
         where = [one for one in every if one.startswith("--partition=")]
         # What it limits, it limits for all others.
@@ -114,21 +109,20 @@ def start(
       75  somebody else submits, or stops, at this moment
       78  mistakes in the file, or Slurm does not take it
     """
-    file, said = _split(words, pipeline)
-    found = _read(file)
+    found, said = _split(words, pipeline)
     numbers = _numbers(found, said if nodes is None else [*said, str(nodes)])
     asked = {name: number for name, number in numbers.items() if number is not None}
     if len(asked) < len(numbers):
         raise BadArgument("auto: without a number start goes by the work that waits; leave it out")
     chosen = Submission(drain=drain, partition=partition, time=time_limit, account=account)
-    for request in requests(found):
+    for request in elements.requests(found):
+        least = 0 if asked else max(1, request.slurm.nodes.min)
+        one = replace(chosen, elements=asked.get(request.name, least))
         # Before anything is done: what is chosen may be refused.
-        options(found, request, chosen, key(found))
+        text = elements.script(found, request, one, key(found), program())
+        if dry_run and one.elements:
+            print(text, end="")
     if dry_run:
-        for request in requests(found):
-            least = 0 if asked else max(1, request.slurm.nodes.min)
-            if number := asked.get(request.name, least):
-                print(_script(found, request, replace(chosen, elements=number)), end="")
         return 0
     os.makedirs(found.root, exist_ok=True)
     with Ledger.open(found, create=True) as ledger:
@@ -137,7 +131,7 @@ def start(
         elif ledger.stopped:
             say("stopped by `watchdogd slurm stop`; without --unless-stopped this starts it again")
             return 0
-        groups = {request.name: chosen for request in requests(found)}
+        groups = {request.name: chosen for request in elements.requests(found)}
         _submit(ledger, ledger.ask_anew(), groups, asked)
     return 0
 
@@ -146,7 +140,7 @@ def _submit(
     ledger: Ledger, facts: Facts, chosen: Mapping[str, Submission], asked: Mapping[str, int]
 ) -> None:
     words = ""
-    for words in submit_missing(ledger, facts, chosen, asked):
+    for words in submissions.submit_missing(ledger, facts, chosen, asked):
         say(words)
     if not words:
         say("none are missing; watchdogd slurm status shows which are pending or running")
@@ -162,7 +156,7 @@ def status(
     """
     file = either(pipeline, option)
     found = _read(file)
-    facts, now = seen(found), time.time()
+    facts, now = submissions.seen(found), time.time()
     if as_json:
         write_json({"at": facts.at, "error": facts.error, "elements": facts.elements})
         return 0
@@ -171,7 +165,7 @@ def status(
     elif facts.error and not facts.at:
         print(f"which elements there are is not known: {visible(facts.error)}")
     else:
-        print(f"no element is pending or running; {start_of(found)}")
+        print(f"no element is pending or running; {submissions.start_of(found)}")
     print()
     pipeline_status(file, None, as_json=False)
     return 0
@@ -182,7 +176,7 @@ def _element(one: Element, now: float) -> tuple[str, ...]:
     return (
         one.name,
         one.stage,
-        one.state if one.count == 1 else f"{one.count} {one.state}",
+        one.state if len(one.jobs) == 1 else f"{len(one.jobs)} {one.state}",
         one.node,
         format_duration(now - one.starts_at) if runs and one.starts_at else "",
         format_duration(one.ends_at - now) if runs and one.ends_at > now else "",
@@ -203,10 +197,9 @@ def scale(
 
     Those that are missing are submitted, those that are too many leave after the documents at hand.
     """
-    file, said = _split(words, pipeline)
+    found, said = _split(words, pipeline)
     if not said:
         raise BadArgument("how many? right would be 4, auto or ocr=2")
-    found = _read(file)
     numbers = _numbers(found, said)
     with Ledger.open(found, create=True) as ledger:
         for name, number in numbers.items():
@@ -214,43 +207,29 @@ def scale(
         ledger.stop(stopped=False)
         facts = ledger.ask_anew()
         surplus: list[str] = []
-        for request in requests(found):
-            over = count(facts.elements, request.name) - bounds(ledger, request).max
+        for request in elements.requests(found):
+            over = facts.count(request.name) - submissions.bounds(ledger, request).max
             if request.name in numbers and over > 0:
                 ours = [one for one in facts.elements if one.stage == request.name]
-                surplus += _jobs(ours)[-over:]
+                surplus += _pending(ours)[-over:]
         try:
             programs.cancel(surplus)
         finally:
             _submit(ledger, facts, {}, {})
 
 
-def stop(
-    now: bool = flag("Give the documents at hand back, uncounted."),
-    pipeline: str | None = PIPELINE,
-    option: str | None = PIPELINE_FILE,
-) -> None:
+def stop(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -> None:
     """Take away what is pending, and let all elements leave after the documents at hand."""
     found = _read(either(pipeline, option))
     with Ledger.open(found, create=True) as ledger:
         # First: nobody is to submit others.
         ledger.stop(stopped=True)
         ledger.note(ledger.facts())
-        told, refused = set[str](), None
-        # At once those that are known, whether Slurm answers or not; then whoever else is there.
-        for look in (Ledger.facts, _of_all):
-            there = look(ledger).elements
-            # One that runs sees by itself that it is to leave; a signal besides is its second, by
-            # which documents are given back at once.
-            jobs = [one for one in _jobs(there, pending=not now) if one not in told]
-            told.update(jobs)
-            try:
-                programs.cancel(jobs, pending=not now)
-            except programs.Refused as error:
-                refused = error
-    if refused is not None:
-        raise refused
-    number = format_count(sum(one.count for one in there), "element")
+        there = _of_all(ledger).elements
+    # One that runs sees by itself that it is to leave; a signal besides would be its second, by
+    # which documents are given back at once.
+    programs.cancel(_pending(there))
+    number = format_count(sum(len(one.jobs) for one in there), "element")
     say(f"{number} told to leave" if there else "no element is pending or running now")
 
 
@@ -259,15 +238,14 @@ def _of_all(ledger: Ledger) -> Facts:
     somebody makes at this moment."""
     while True:
         facts = ledger.ask_anew()
-        with suppress(UnderWay):
-            settle(ledger, facts)
+        with suppress(submissions.UnderWay):
+            submissions.settle(ledger, facts)
             return facts
 
 
-def _jobs(elements: Iterable[Element], *, pending: bool = True) -> list[str]:
-    """Return what scancel is told of elements, of those that are pending or of all."""
-    meant = (one for one in elements if one.state == "pending" or not pending)
-    return [job for one in meant for job in one.jobs]
+def _pending(there: Iterable[Element]) -> list[str]:
+    """Return what scancel is told of those that are pending."""
+    return [job for one in there if one.state == "pending" for job in one.jobs]
 
 
 # What the words mean
@@ -280,23 +258,20 @@ def _read(given: str | None) -> Pipeline:
     return found
 
 
-def _split(words: Sequence[str] | None, option: str | None) -> tuple[str | None, list[str]]:
-    """Return the file and the numbers of a line that may have both."""
+def _split(words: Sequence[str] | None, option: str | None) -> tuple[Pipeline, list[str]]:
+    """Return the pipeline and the numbers of a line that may have both."""
     said = list(words or ())
     is_number = bool(said) and ("=" in said[0] or said[0] == "auto" or said[0].isdecimal())
     file = None if not said or (is_number and not os.path.exists(said[0])) else said.pop(0)
-    return either(file, option), said
+    return _read(either(file, option)), said
 
 
 def _numbers(pipeline: Pipeline, said: Iterable[str]) -> dict[str, int | None]:
     """Return the numbers of elements in words such as `ocr=2`, and 8 for the nodes; None: auto."""
     found = numbers_of(said, alone=True)
-    groups = {request.name: request.shown for request in requests(pipeline)}
-    for name in found.keys() - groups.keys():
+    groups = [request.name for request in elements.requests(pipeline)]
+    for name in found.keys() - set(groups):
         shown = f"stage {name!r}" if name else "stages that share a node"
-        raise NotFound(f"no elements are for {shown}; there are: {', '.join(groups.values())}")
+        right = " or ".join(f"{group}=4" if group else "4" for group in groups)
+        raise NotFound(f"no elements are for {shown}; right would be {right}")
     return found
-
-
-def _script(pipeline: Pipeline, request: Request, one: Submission) -> str:
-    return script(pipeline, request, one, key(pipeline), program())

@@ -173,7 +173,7 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
         controls = read_controls(pipeline.root, chosen.hosts.own_name)
         results = tuple(_result(queue, chosen, now) for queue in pipeline.results)
         if pipeline.slurm is not None:
-            from watchdogd.slurm.ledger import seen as seen_by_slurm
+            from watchdogd.slurm.submissions import seen as seen_by_slurm
 
             slurm = seen_by_slurm(pipeline)
             chosen = chosen._replace(hosts=without_ended(chosen.hosts, slurm))

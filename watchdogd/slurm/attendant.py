@@ -20,24 +20,19 @@ from contextlib import suppress
 import msgspec
 
 from queuedriver.disk.filesystem import open_fd
-from queuedriver.errors import QueueError
+from queuedriver.errors import NotFound, QueueError
+from watchdogd import control
 from watchdogd.children import Child, Children
+from watchdogd.pipeline.model import HOUR
 from watchdogd.pipeline.read import read
 from watchdogd.report import HostReport
 from watchdogd.report_file import last_report
-from watchdogd.slurm.elements import Element
-from watchdogd.slurm.ledger import Ledger
-from watchdogd.slurm.request import SUBMISSION, Request, Submission, requests
-from watchdogd.slurm.submitting import (
-    UnderWay,
-    bounds,
-    ended_at_once,
-    look,
-    submit_missing,
-    tidy,
-    wanted,
-)
+from watchdogd.slurm import elements, submissions
+from watchdogd.slurm.elements import Element, Request, Submission, requests
+from watchdogd.slurm.submissions import Ledger
 
+# What elements have said is kept so long after they have ended.
+_WEEK = 7 * 24 * HOUR
 # From one look to the next, in seconds, spread so that those of many elements do not look together.
 _LOOK_EVERY = 3.0
 _MANY = 30
@@ -46,37 +41,30 @@ _SAYS_WITHIN = 10.0
 _LOOK_AGAIN = 0.1
 # Seconds from one start of an attendant to the next.
 _START_EVERY = 10.0
-_STDERR = 2
 # What a driver says while it has nothing to do.
 _AT_REST = frozenset({"ready", "stopped"})
+# How many documents were done when the drivers began to rest, None while some do not; and since
+# when that is so.
+Rest = tuple[int | None, float]
+_AT_WORK: Rest = (None, 0.0)
 
 
-def may_leave(elements: Iterable[Element], own: str, number: int) -> bool:
+def may_leave(there: Iterable[Element], own: str, number: int) -> bool:
     """Return whether an element may leave, of those that run in its group, when so many are to
     stay. Those that began first leave: everybody who sees the same decides the same."""
     running = sorted(
-        (one.starts_at, one.number, one.host) for one in elements if one.state == "running"
+        (one.starts_at, one.number, one.host) for one in there if one.state == "running"
     )
     return own in (host for _, _, host in running[: max(0, len(running) - number)])
 
 
-class Idle:
-    """How long an element has had nothing to do, by what its watchdog says of its drivers."""
-
-    def __init__(self) -> None:
-        # Whether all drivers rested, how many documents were done by then, and since when that is
-        # so.
-        self._seen = (False, 0)
-        self._since = 0.0
-
-    def note(self, report: HostReport | None, now: float) -> float:
-        """Note what a watchdog says; return for how many seconds there was nothing to do."""
-        drivers = () if report is None else report.drivers
-        rests = all(one.state in _AT_REST and not one.document for one in drivers)
-        seen = (rests and report is not None, sum(one.documents + one.failed for one in drivers))
-        if seen != self._seen:
-            self._seen, self._since = seen, now
-        return now - self._since if seen[0] else 0.0
+def rest_of(report: HostReport | None, before: Rest, now: float) -> Rest:
+    """Return since when the drivers of an element have had nothing to do, by what its watchdog says
+    and by what was so `before`."""
+    if report is None or any(one.state not in _AT_REST or one.document for one in report.drivers):
+        return None, now
+    done = sum(one.documents + one.failed for one in report.drivers)
+    return before if done == before[0] else (done, now)
 
 
 class Attendant:
@@ -87,8 +75,8 @@ class Attendant:
         self.watchdog, self.file, self.host, self.local = watchdog, file, host, local
         self.pipeline = read(file)
         # What it was submitted as: without number and stage where somebody wrote a script.
-        self.own = msgspec.json.decode(os.environ.get(SUBMISSION, "{}"), type=Submission)
-        self._idle = Idle()
+        self.own = msgspec.json.decode(os.environ.get(elements.SUBMISSION, "{}"), type=Submission)
+        self._rest = _AT_WORK
         self._arrived = self._left = False
         # How many elements there are.
         self._count = 0
@@ -135,13 +123,14 @@ class Attendant:
     def _submit(self, ledger: Ledger) -> None:
         """Submit what is missing, by what Slurm has said this moment."""
         facts = ledger.facts()
-        self._count = sum(one.count for one in facts.elements)
+        self._count = sum(len(one.jobs) for one in facts.elements)
         if facts.error:
             self._say(facts.error)
             return
-        if not ended_at_once(ledger, facts):
-            with suppress(UnderWay):
-                for words in submit_missing(ledger, facts, {self.own.stage: self.own}):
+        if not submissions.ended_at_once(ledger, facts):
+            with suppress(submissions.UnderWay):
+                own = {self.own.stage: self.own}
+                for words in submissions.submit_missing(ledger, facts, own, {}):
                     self._say(words)
         tidy(self.pipeline.root, facts.elements, ledger.now())
 
@@ -149,17 +138,19 @@ class Attendant:
 
     def _consider(self, ledger: Ledger, request: Request, report: HostReport | None) -> None:
         """Leave if there is nothing to do and enough others are there, or if too many are."""
-        idle_for = self._idle.note(report, time.monotonic())
-        is_idle = request.slurm.idle is not None and idle_for >= request.slurm.idle
-        limits = bounds(ledger, request)
+        now, idle = time.monotonic(), request.slurm.idle
+        self._rest = rest_of(report, self._rest, now)
+        is_idle = idle is not None and now - self._rest[1] >= idle
+        limits = submissions.bounds(ledger, request)
         ours = [one for one in ledger.facts().elements if one.stage == request.name]
         if is_idle and may_leave(ours, self.host, limits.min):
-            number = wanted(self.pipeline, request, limits, look(self.pipeline))
+            work = submissions.look(self.pipeline)
+            number = submissions.wanted(self.pipeline, request, limits, work)
             if may_leave(ours, self.host, number):
                 self._leave("nothing to do")
             else:
                 # Something came meanwhile, or is still upstream: another would be submitted for it.
-                self._idle = Idle()
+                self._rest = _AT_WORK
         elif ledger.scaled(request.name) is not None and may_leave(ours, self.host, limits.max):
             # More than the file says are somebody's wish, until there is nothing to do.
             self._leave("more elements than there are to be")
@@ -182,6 +173,21 @@ class Attendant:
             print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}", file=sys.stderr, flush=True)
 
 
+def tidy(root: str, there: Iterable[Element], now: float) -> None:
+    """Remove what elements that are not `there` have left below the root; `now` is the file
+    system's. Of some nobody may have told Slurm's last word: what still runs writes it anew."""
+    # By their hosts; logs, which Slurm names, by the job and task (elements.py).
+    named = {name for one in there for name in (one.host, *one.jobs)}
+    for place in (*control.OUR_DIRECTORIES, elements.LOGS):
+        kept = HOUR if place == control.HOSTS else _WEEK
+        with suppress(NotFound), submissions.below(root, place, create=False) as directory:
+            for name in list(directory.names()):
+                host = name.partition(".")[0]
+                is_left = elements.is_element(host) and host not in named
+                if is_left and now - directory.status(name).st_mtime > kept:
+                    directory.remove_all(name)
+
+
 class AttendantChild:
     """The attendant as a child of its watchdog, started anew when it ends; nobody waits for it."""
 
@@ -198,7 +204,7 @@ class AttendantChild:
             return
         self._start_at = now + _START_EVERY
         # What it says belongs beside what the watchdog says: into the element's log.
-        with suppress(OSError), open_fd(fcntl.fcntl(_STDERR, fcntl.F_DUPFD_CLOEXEC, 3)) as log:
+        with suppress(OSError), open_fd(fcntl.fcntl(sys.stderr, fcntl.F_DUPFD_CLOEXEC, 3)) as log:
             self._child = self._children.start(
                 self._argv, os.environ, output=log, directory="/", tied=True
             )

@@ -14,8 +14,8 @@ from watchdogd.pipeline.read import read
 from watchdogd.report import HostReport
 from watchdogd.slurm import attendant
 from watchdogd.slurm.attendant import Attendant
-from watchdogd.slurm.ledger import Ledger
-from watchdogd.slurm.request import SUBMISSION, Submission, requests, script
+from watchdogd.slurm.elements import SUBMISSION, Submission, requests, script
+from watchdogd.slurm.submissions import Ledger
 
 __all__ = ["slurm"]
 TEXT = """

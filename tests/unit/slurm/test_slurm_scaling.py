@@ -7,10 +7,9 @@ import pytest
 from watchdogd.pipeline.model import Drivers, Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.report import DriverReport, HostReport, StageReport
-from watchdogd.slurm.attendant import Idle, may_leave
-from watchdogd.slurm.elements import Element
-from watchdogd.slurm.request import requests
-from watchdogd.slurm.submitting import wanted
+from watchdogd.slurm.attendant import Rest, may_leave, rest_of
+from watchdogd.slurm.elements import Element, requests
+from watchdogd.slurm.submissions import wanted
 
 TEXT = """
 [slurm]
@@ -91,7 +90,7 @@ def test_work_is_what_waits_for_a_stage_and_upstream_at_the_pace_of_all_hosts(
 def elements(*hosts: str) -> list[Element]:
     """Return elements that run, each begun a second after the one before."""
     return [
-        Element(job=host, host=host, state="running", starts_at=float(at))
+        Element(name=host, jobs=(host,), host=host, state="running", starts_at=float(at))
         for at, host in enumerate(hosts)
     ]
 
@@ -110,7 +109,7 @@ def test_of_those_that_run_the_first_leave_until_enough_are_left(
 
 
 def test_an_element_that_slurm_does_not_know_to_run_does_not_leave() -> None:
-    pending = Element(job="5_1", host="5_1", state="pending")
+    pending = Element(name="5_1", jobs=("5_1",), host="5_1", state="pending")
     assert not may_leave([pending, *elements("a")], "5_1", 0)
 
 
@@ -126,13 +125,20 @@ def report(*drivers: tuple[str, str, int]) -> HostReport:
 
 
 def test_an_element_is_idle_for_as_long_as_no_driver_has_had_anything_to_do() -> None:
-    idle = Idle()
-    assert idle.note(report(("busy", "d", 0), ("ready", "", 0)), 10.0) == 0.0
-    assert idle.note(report(("ready", "", 1), ("ready", "", 0)), 20.0) == 0.0
-    assert idle.note(report(("ready", "", 1), ("ready", "", 0)), 50.0) == 30.0
+    rest: Rest = (None, 0.0)
+
+    def idle(said: HostReport | None, now: float) -> float:
+        nonlocal rest
+        rest = rest_of(said, rest, now)
+        return now - rest[1]
+
+    assert idle(report(("busy", "d", 0), ("ready", "", 0)), 10.0) == 0.0
+    assert idle(report(("ready", "", 1), ("ready", "", 0)), 20.0) == 0.0
+    assert idle(report(("ready", "", 1), ("ready", "", 0)), 50.0) == 30.0
     # A short document between two looks.
-    assert idle.note(report(("ready", "", 2), ("ready", "", 0)), 60.0) == 0.0
-    assert idle.note(report(("ready", "", 2), ("stopped", "", 0)), 65.0) == 5.0
+    assert idle(report(("ready", "", 2), ("ready", "", 0)), 60.0) == 0.0
+    assert idle(report(("ready", "", 2), ("stopped", "", 0)), 65.0) == 5.0
     # What starts, or is full behind, waits for something.
-    assert idle.note(report(("starting", "", 2), ("blocked", "", 0)), 70.0) == 0.0
-    assert idle.note(None, 90.0) == 0.0
+    assert idle(report(("starting", "", 2), ("blocked", "", 0)), 70.0) == 0.0
+    assert idle(report(("starting", "", 2), ("blocked", "", 0)), 75.0) == 0.0
+    assert idle(None, 90.0) == 0.0

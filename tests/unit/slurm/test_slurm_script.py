@@ -9,7 +9,7 @@ from queuedriver.errors import BadArgument, ConfigError
 from watchdogd.driver_ids import short_host
 from watchdogd.pipeline.model import Drivers, Pipeline
 from watchdogd.pipeline.read import parse
-from watchdogd.slurm.request import SUBMISSION, Request, Submission, requests, script
+from watchdogd.slurm.elements import SUBMISSION, Request, Submission, requests, script
 
 TEXT = """
 [slurm]
@@ -159,6 +159,16 @@ def test_nothing_that_others_wrote_down_becomes_a_command(chosen: Submission) ->
                 "SLURM_RESTART_COUNT": "1",
             },
             "12345700r1",
+        ),
+        # That fits, but for how often it was started again.
+        (
+            {
+                "SLURM_JOB_ID": "1234601",
+                "SLURM_ARRAY_JOB_ID": "1234567",
+                "SLURM_ARRAY_TASK_ID": "34",
+                "SLURM_RESTART_COUNT": "1",
+            },
+            "1234601r1",
         ),
     ],
 )

@@ -20,16 +20,21 @@ from watchdogd.children import LIFE
 from watchdogd.pipeline.model import HOUR, Pipeline
 from watchdogd.pipeline.read import parse
 from watchdogd.slurm import programs
-from watchdogd.slurm.elements import Element, Facts, age_words, waiting_words
-from watchdogd.slurm.ledger import ASK_EVERY, GIVEN_UP, VOID, Ledger, below, seen
-from watchdogd.slurm.request import LOGS
-from watchdogd.slurm.submitting import (
+from watchdogd.slurm.attendant import tidy
+from watchdogd.slurm.elements import LOGS, Element, Facts, age_words, waiting_words
+from watchdogd.slurm.submissions import (
+    ASK_EVERY,
+    GIVEN_UP,
+    VOID,
+    Ledger,
     UnderWay,
+    below,
     ended_at_once,
+    key,
     missing,
+    seen,
     settle,
     submit_missing,
-    tidy,
 )
 
 __all__ = ["slurm"]
@@ -71,7 +76,7 @@ def asked_anew(ledger: Ledger) -> Facts:
 
 def serve(ledger: Ledger, facts: Facts) -> list[str]:
     """Submit what is missing, as whoever comes by does; return what is said of it."""
-    return list(submit_missing(ledger, facts, {}))
+    return list(submit_missing(ledger, facts, {}, {}))
 
 
 def ends(ledger: Ledger) -> list[str]:
@@ -96,7 +101,7 @@ def test_of_many_who_make_one_number_one_does(ledger: Ledger) -> None:
 
     def begin() -> None:
         barrier.wait()
-        made.append(ledger.begin(1, ""))
+        made.append(ledger.begin(1, b""))
 
     threads = [threading.Thread(target=begin) for _ in range(8)]
     for one in threads:
@@ -111,7 +116,7 @@ def test_two_who_see_one_need_submit_it_once(ledger: Ledger, slurm: SlurmDouble)
     real = ledger.begin
     with pytest.MonkeyPatch.context() as patched:
 
-        def begin(number: int, script: str) -> bool:
+        def begin(number: int, script: bytes) -> bool:
             """The other one looked before, and begins a moment earlier."""
             patched.undo()
             assert serve(ledger, facts) == ONE
@@ -173,11 +178,11 @@ def test_of_what_sbatch_prints_a_number_at_its_end_is_the_job(
     program = slurm.directory / "sbatch"
     program.write_text(f"#!/bin/sh\ncat >/dev/null\nprintf '%s\\n' '{said}'\n")
     if job:
-        assert programs.submit("") == job
+        assert programs.submit(b"") == job
     else:
         # It may have been submitted.
         with pytest.raises(programs.Silent, match="no number of a job"):
-            programs.submit("")
+            programs.submit(b"")
 
 
 def test_a_partition_that_does_not_say_whether_it_is_the_usual_one_is_not(
@@ -191,10 +196,10 @@ def test_a_partition_that_does_not_say_whether_it_is_the_usual_one_is_not(
 def test_more_elements_than_an_array_may_have_are_several_submissions(
     ledger: Ledger, slurm: SlurmDouble
 ) -> None:
-    ledger.scale("", 2100)
+    ledger.scale("", 210)
     said = serve(ledger, asked_anew(ledger))
-    assert [line.split()[1] for line in said] == ["1,000", "1,000", "100"]
-    assert [job["array_task_string"] for job in slurm.jobs] == ["1-1000", "1-1000", "1-100"]
+    assert [line.split()[1] for line in said] == ["100", "100", "10"]
+    assert [job["array_task_string"] for job in slurm.jobs] == ["1-100", "1-100", "1-10"]
     assert needs(ledger, asked_anew(ledger)) == []
 
 
@@ -231,7 +236,7 @@ def test_a_submission_that_never_came_to_slurm_is_given_up_and_made_anew(
     ledger: Ledger, slurm: SlurmDouble
 ) -> None:
     # Its submitter died before sbatch.
-    assert ledger.begin(1, "")
+    assert ledger.begin(1, b"")
     with pytest.raises(UnderWay):
         settle(ledger, asked_anew(ledger))
     age(ledger, GIVEN_UP + 1, "1.sh")
@@ -241,7 +246,7 @@ def test_a_submission_that_never_came_to_slurm_is_given_up_and_made_anew(
 
 def test_old_news_gives_no_submission_up(ledger: Ledger, slurm: SlurmDouble) -> None:
     before = asked_anew(ledger)
-    assert ledger.begin(1, "")
+    assert ledger.begin(1, b"")
     age(ledger, GIVEN_UP + 10, "1.sh")
     age(ledger, GIVEN_UP + 11, f"asked-{before.question}")
     with pytest.raises(UnderWay):
@@ -281,7 +286,7 @@ def test_who_submits_too_late_takes_it_back(
     facts = asked_anew(ledger)
     real = programs.submit
 
-    def late(script: str) -> str:
+    def late(script: bytes) -> str:
         job = real(script)
         ledger.end(1, VOID)
         return job
@@ -294,7 +299,7 @@ def test_who_submits_too_late_takes_it_back(
 
 
 def test_the_first_word_on_a_submission_stands(ledger: Ledger) -> None:
-    ledger.begin(1, "")
+    ledger.begin(1, b"")
     assert ledger.end(1, "job 7")
     assert ledger.end(1, VOID)
     assert ends(ledger) == ["job 7"]
@@ -316,8 +321,8 @@ def test_a_group_that_slurm_refuses_keeps_no_other_from_being_submitted(
     ocr = '[[stage]]\nname = "ocr"\ncall = "a:b"\nslurm.per = "driver"\n'
     ledger.pipeline, real = parse(TEXT + ocr, "p.toml", pipeline.file)[0], programs.submit
 
-    def refuse_first(script: str) -> str:
-        if "--job-name=p\n" in script:
+    def refuse_first(script: bytes) -> str:
+        if b"--job-name=p\n" in script:
             raise programs.Refused("sbatch: invalid partition specified: foo")
         return real(script)
 
@@ -346,7 +351,7 @@ def test_what_a_full_disk_cut_off_leaves_nothing_in_the_ledger(
 
     monkeypatch.setattr(Directory, "write_new", cut_off)
     with pytest.raises(OSError, match="No space"):
-        ledger.begin(1, "")
+        ledger.begin(1, b"")
     with pytest.raises(OSError, match="No space"):
         ledger.now()
     assert not [*ledger.directory.names()]
@@ -456,8 +461,8 @@ def test_a_log_that_is_being_written_stays_whatever_its_element_is_called(
             logs.write_new(name, b"")
         # The second by a number of its own, and the third in its second life.
         there = [
-            Element(job="12345678_23", host="12345700", state="running"),
-            Element(job="11_1", host="11_1r1", state="running"),
+            Element(name="a", jobs=("12345678_23",), host="12345700", state="running"),
+            Element(name="b", jobs=("11_1",), host="11_1r1", state="running"),
         ]
         tidy(
             pipeline.root,
@@ -465,6 +470,31 @@ def test_a_log_that_is_being_written_stays_whatever_its_element_is_called(
             logs.status("11_1.log").st_mtime + 8 * 24 * HOUR,
         )
         assert sorted(logs.names()) == ["11_1.log", "12345678_23.log"]
+
+
+def test_a_key_is_that_of_one_root_by_whichever_links_it_is_reached(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(pipeline.root)
+    assert key(replace(pipeline, root=str(link))) == key(pipeline)
+    assert key(replace(pipeline, root=str(tmp_path / "other"))) != key(pipeline)
+
+
+def test_a_file_whose_name_is_no_text_is_submitted_as_it_is_called(
+    ledger: Ledger, pipeline: Pipeline, slurm: SlurmDouble
+) -> None:
+    ledger.pipeline = replace(pipeline, file=f"{pipeline.file}\udcff")
+    assert serve(ledger, asked_anew(ledger)) == ONE
+    assert os.fsencode(f"{pipeline.file}\udcff") in ledger.directory.read("1.sh")
+
+
+@pytest.mark.parametrize("said", ["", "no JSON", '{"jobs": [3]}'])
+def test_who_is_told_something_else_than_json_is_told_that_squeue_says_it(
+    said: str, ledger: Ledger, slurm: SlurmDouble
+) -> None:
+    (slurm.directory / "squeue").write_text(f"#!/bin/sh\necho '{said}'\n")
+    assert asked_anew(ledger).error.startswith("squeue --json: not understood: ")
 
 
 def test_elements_of_a_pipeline_that_was_renamed_are_asked_for_as_they_are_called(
@@ -490,7 +520,7 @@ def test_while_slurm_does_not_answer_it_is_told_what_it_said_last_and_how_long_a
         "slurm_load_jobs error: Unable to contact slurm controller)"
     )
     # Nobody submits for want of an answer: it is what was said before.
-    assert facts.elements[0].count == 3
+    assert facts.count("") == 3
     slurm.unmark("silent")
     assert age_words(asked_anew(ledger), time.time()) == ""
 
