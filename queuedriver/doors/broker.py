@@ -267,8 +267,7 @@ class BrokerLoop(Loop):
 
     def _ready(self, now: float) -> "Iterator[tuple[Source, Head, Any]]":
         """Yield what is next of each source that has something for a worker, and for which."""
-        if self.exchange.reserved:
-            self.exchange.new_round()
+        self.exchange.reserved.clear()
         pick = self.exchange.pick
         for source in self.sources:
             queue = source.queue
@@ -281,6 +280,8 @@ class BrokerLoop(Loop):
                 if worker is not None:
                     yield source, head, worker
                     break
+                if head.alone and not (self.limited and self.pressure.is_full(queue)):
+                    self.exchange.keep_one(head.service)
 
     def _deal(self, now: float) -> bool:
         """Deal one item, if there is one for which a worker is ready, and room; else see whether

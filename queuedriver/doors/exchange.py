@@ -26,9 +26,10 @@ A protocol's broker is a subclass. It supplies these, and nothing else:
 and, where not every worker may have every work, its own `pick` around this one.
 """
 
-import heapq
 import math
+from collections import OrderedDict
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 import msgspec
@@ -63,8 +64,7 @@ LOOK_EVERY = 1.0
 # kept it, peers are heard out for so many before any is silent or overdue: what they said is on its
 # way, or comes when they have connected anew.
 DEAF_AFTER, HEARS_OUT = 5.0, 6.0
-# Entries of workers that have left that a queue may hold besides as many as there are workers.
-_STALE = 64
+_BY_TURN = attrgetter("turn")
 
 
 class Worker(msgspec.Struct, eq=False):
@@ -90,8 +90,6 @@ class Worker(msgspec.Struct, eq=False):
     alone: bool = False
     # Its place in the order: the lowest is next.
     turn: int = 0
-    # The services in whose queues it stands.
-    queued: set[str] = msgspec.field(default_factory=set)
 
 
 W = TypeVar("W", bound=Worker)
@@ -110,17 +108,17 @@ class Exchange(words.Session, Generic[W]):
     max_workers = 10_000
 
     def __init__(self, *, silent_after: float = math.inf, job_timeout: float | None = None) -> None:
-        # Those that are listed, by name.
-        self.workers: dict[bytes, W] = {}
+        # Those that are listed, by name, in the order in which they would be dealt to.
+        self.workers: OrderedDict[bytes, W] = OrderedDict()
         # Whether nothing is dealt any more, and workers are sent away.
         self.leaving = False
-        # Workers that are kept for something, until the next round.
+        # Workers that are kept for something; whoever deals clears it first, and asks for what waits
+        # longest first.
         self.reserved: set[W] = set()
         self._silent_after = silent_after
         self._job_timeout = math.inf if job_timeout is None else job_timeout
-        # Those with something free, by service: (turn, worker). A worker stands once in each, and
-        # is put right, or taken out, when it comes up.
-        self._queues: dict[str, list[tuple[int, W]]] = {}
+        # Those with something free.
+        self._free: set[W] = set()
         self._turn = 0
         self._look_at = 0.0
 
@@ -163,6 +161,7 @@ class Exchange(words.Session, Generic[W]):
         """Put a worker behind all others."""
         self._turn += 1
         worker.turn = self._turn
+        self.workers.move_to_end(worker.name)
 
     def offer(self, worker: W, free: int, now: float) -> None:
         """Note that a worker takes so much more now."""
@@ -172,11 +171,9 @@ class Exchange(words.Session, Generic[W]):
             in_hand = sum(work.need for work, _ in worker.in_hand.values())
             worker.besides = min(worker.besides, max(0, worker.slots - free - in_hand))
         if free > 0:
-            self._enqueue(worker)
-
-    def in_order(self) -> list[W]:
-        """Return all workers, in the order in which they would be dealt to."""
-        return sorted(self.workers.values(), key=lambda worker: worker.turn)
+            self._free.add(worker)
+        else:
+            self._free.discard(worker)
 
     def gone(self, peer: bytes, now: float) -> Effects:
         """Lose whoever cannot be reached any more."""
@@ -212,52 +209,49 @@ class Exchange(words.Session, Generic[W]):
 
     def _strike_off(self, worker: W, why: str) -> None:
         del self.workers[worker.name]
-        # Where it stands in a queue, it is passed over.
-        worker.free, worker.services = 0, frozenset()
+        self._free.discard(worker)
         self.forget(worker, why)
 
     # Work
 
     @property
     def busy(self) -> bool:
-        """Tell, without a look at each, that nobody would take anything."""
-        return not any(self._queues.values())
-
-    def new_round(self) -> None:
-        """Keep nobody for anything any more: whoever waits for a worker is to ask first."""
-        self.reserved.clear()
+        """Tell whether nobody would take anything."""
+        return not self._free
 
     def pick(self, service: str, now: float, need: int = 1, *, alone: bool = False) -> W | None:
-        """Return whose turn it is of those that would take this; `alone`: and have nothing in hand.
-        Where that is nobody, one is kept for it in this round: that with the least in hand."""
-        queue = self._queues.get(service)
-        if not queue or self.leaving:
+        """Return whose turn it is of those that would take this; `alone`: and have nothing in
+        hand."""
+        if self.leaving:
             return None
-        found: W | None = None
-        passed_over = []
-        while queue:
-            turn, worker = queue[0]
-            if worker.free <= 0 or worker.alone or service not in worker.services:
-                heapq.heappop(queue)
-                worker.queued.discard(service)
-            elif worker.turn != turn:
-                heapq.heapreplace(queue, (worker.turn, worker))
-            elif (
-                worker.free < need
-                or (alone and worker.in_hand)
-                or now - worker.heard_at >= worker.silent_after
-                or (worker in self.reserved and not alone)
+        # Where most have something free, the first of them is soon found; else they are few.
+        many = 2 * len(self._free) > len(self.workers)
+        for worker in self.workers.values() if many else sorted(self._free, key=_BY_TURN):
+            if (
+                worker.free >= need
+                and service in worker.services
+                and not (worker.alone or (alone and worker.in_hand))
+                and now - worker.heard_at < worker.silent_after
+                and (alone or worker not in self.reserved)
             ):
-                # Free, but not for this: it keeps its place.
-                passed_over.append(heapq.heappop(queue))
-            else:
-                found = worker
-                break
-        for entry in passed_over:
-            heapq.heappush(queue, entry)
-        if found is None and alone:
-            self._reserve(service)
-        return found
+                return worker
+        return None
+
+    def keep_one(self, service: str) -> None:
+        """Keep a worker for what goes alone, for which nobody is free, until the next round: that
+        with the least in hand."""
+        able = (
+            worker
+            for worker in self.workers.values()
+            if service in worker.services
+            and worker.slots > 0
+            and not worker.alone
+            # One whose every slot was lost would be kept for ever.
+            and (worker.in_hand or worker.free > 0)
+        )
+        first = min(able, key=lambda worker: (len(worker.in_hand), worker.turn), default=None)
+        if first is not None:
+            self.reserved.add(first)
 
     def deal(self, worker: W, work: Work, now: float) -> Send | End:
         """Give a work to the worker that was picked for it: return what it is sent; or, of what
@@ -269,12 +263,9 @@ class Exchange(words.Session, Generic[W]):
             failure = Failure(cause="bad-request", message=str(error), permanent=True)
             return End(work.claim, Failed(failure))
         worker.free -= work.need
-        self._turn += 1
-        worker.turn = self._turn
-        queue = self._queues.get(work.service)
-        if worker.free <= 0 and queue and queue[0][1] is worker:
-            heapq.heappop(queue)
-            worker.queued.discard(work.service)
+        if worker.free <= 0:
+            self._free.discard(worker)
+        self.to_the_end(worker)
         if work.request is None or work.request.answered:
             # What is behind others in one process has not begun.
             begun = None if worker.in_hand and self.one_process else now
@@ -306,39 +297,8 @@ class Exchange(words.Session, Generic[W]):
         if self.settling_frees:
             worker.free += work.need
         if worker.free > 0:
-            self._enqueue(worker)
+            self._free.add(worker)
         return work
-
-    def _enqueue(self, worker: W) -> None:
-        for service in worker.services:
-            if service not in worker.queued:
-                worker.queued.add(service)
-                queue = self._queues.setdefault(service, [])
-                if len(queue) > len(self.workers) + _STALE:
-                    self._clean(queue, service)
-                heapq.heappush(queue, (worker.turn, worker))
-
-    def _clean(self, queue: list[tuple[int, W]], service: str) -> None:
-        """Take those out of a queue who have left, or offer its service no more."""
-        for _, worker in queue:
-            if service not in worker.services:
-                worker.queued.discard(service)
-        queue[:] = [entry for entry in queue if service in entry[1].services]
-        heapq.heapify(queue)
-
-    def _reserve(self, service: str) -> None:
-        able = (
-            worker
-            for worker in self.workers.values()
-            if service in worker.services
-            and worker.slots > 0
-            and not worker.alone
-            # One whose every slot was lost would be kept for ever.
-            and (worker.in_hand or worker.free > 0)
-        )
-        first = min(able, key=lambda worker: (len(worker.in_hand), worker.turn), default=None)
-        if first is not None:
-            self.reserved.add(first)
 
     # Time, and the end
 
@@ -377,7 +337,7 @@ class Exchange(words.Session, Generic[W]):
     def leave(self, now: float) -> Effects:
         """Deal nothing more; send everybody away who has nothing in hand."""
         self.leaving = True
-        return [sent for worker in self.in_order() for sent in self.rest(worker)]
+        return [sent for worker in [*self.workers.values()] for sent in self.rest(worker)]
 
     def rest(self, worker: W) -> Effects:
         """Send a worker away that has nothing in hand, once the broker leaves."""

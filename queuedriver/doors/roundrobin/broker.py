@@ -92,7 +92,7 @@ class RoundRobinBroker(Exchange[Worker]):
 
     def registered(self) -> list[Worker]:
         """Return those registered, in the order in which they would be dealt to."""
-        return [worker for worker in self.in_order() if worker.state != LEAVING]
+        return [worker for worker in self.workers.values() if worker.state != LEAVING]
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         message = decode(frames, peer)

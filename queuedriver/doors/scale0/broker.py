@@ -205,7 +205,8 @@ class Broker(Exchange[Worker]):
                 return self._disconnect(worker, message, "full", self._elsewhere())
             joined.state, joined.envelope = was, worker.envelope
             worker = joined
-        worker.free, worker.greeted = 0, False
+        self.offer(worker, 0, self._now)
+        worker.greeted = False
         lost = self._not_in_hand(worker, options)
         nothing = was == BUSY and not worker.in_hand
         self._step(worker, "CHECKCONFIG", "nothing in hand" if nothing else "")
@@ -284,7 +285,8 @@ class Broker(Exchange[Worker]):
             error = _error(wire.VERSION, f"config_version is still not {self._version}")
             return self._disconnect(worker, message, "other version again", error)
         self._step(worker, command, "other version")
-        worker.warned, worker.free = True, 0
+        worker.warned = True
+        self.offer(worker, 0, self._now)
         return [_negotiate(worker, f"config_version is {self._version}")]
 
     def _work_reply(self, worker: Worker, message: Message) -> Effects:

@@ -184,7 +184,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def new_round(self) -> None:
-        self.exchange.new_round()
+        self.exchange.reserved.clear()
         self.reserved.clear()
 
     @rule(
@@ -231,6 +231,7 @@ class Machine(RuleBasedStateMachine):
     def pick(self, service: str, need: int, alone: bool) -> Worker | None:
         picked = self.exchange.pick(service, self.now, need, alone=alone)
         if picked is None and alone:
+            self.exchange.keep_one(service)
             # Somebody is kept for it: who has the least in hand, or is next.
             able = [
                 (len(worker.in_hand), worker.turn, name)
@@ -240,10 +241,9 @@ class Machine(RuleBasedStateMachine):
                 and not worker.alone
                 and (worker.in_hand or worker.free > 0)
             ]
-            if able and any(service in one.services for one in self.workers.values()):
-                kept = {one.name for one in self.exchange.reserved}
-                assert kept <= self.reserved | {min(able)[2]}
-                self.reserved = kept
+            self.reserved |= {min(able)[2]} if able else set()
+            listed = self.exchange.workers.values()
+            assert self.reserved == {one.name for one in self.exchange.reserved.intersection(listed)}
         return picked
 
     @rule(name=NAMES, data=st.data())
@@ -290,7 +290,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        known = {one.name: one for one in self.exchange.in_order()}
+        known = self.exchange.workers
         assert set(known) == set(self.workers)
         turns = [self.workers[name].turn for name in known]
         assert turns == sorted(turns)
@@ -320,6 +320,8 @@ def listed(exchange: Exchange[Worker], name: bytes, free: int = 1, now: float = 
 def dealt(exchange: Exchange[Worker], one: Work, now: float = 0.0) -> bytes | None:
     worker = exchange.pick(one.service, now, one.need, alone=one.alone)
     if worker is None:
+        if one.alone:
+            exchange.keep_one(one.service)
         return None
     exchange.deal(worker, one, now)
     return worker.name
@@ -360,11 +362,11 @@ def test_worker_with_the_least_in_hand_is_kept_for_what_goes_alone() -> None:
     for name in (b"v", b"w"):
         listed(exchange, name, 3)
     assert [dealt(exchange, work(claim)) for claim in "abc"] == [b"v", b"w", b"v"]
-    exchange.new_round()
+    exchange.reserved.clear()
     assert dealt(exchange, work("alone", alone=True)) is None
     assert [dealt(exchange, work(claim)) for claim in "de"] == [b"v", None]
     exchange.settle(exchange.workers[b"w"], "b")
-    exchange.new_round()
+    exchange.reserved.clear()
     assert dealt(exchange, work("alone", alone=True)) == b"w"
     # And nothing goes behind it.
     assert dealt(exchange, work("f")) is None
@@ -444,7 +446,7 @@ def test_memory_does_not_grow_with_what_is_over(kind: type[Any]) -> None:
             dealt(exchange, work(f"c{at}"), float(at))
         for name in list(exchange.workers)[:1] if len(exchange.workers) > 2 else ():
             exchange.gone(name, float(at))
-    assert sum(map(len, exchange._queues.values())) < 200
+    assert exchange._free <= {*exchange.workers.values()}
 
 
 def test_worker_that_offers_a_service_again_is_dealt_to_again() -> None:
@@ -458,11 +460,10 @@ def test_worker_that_offers_a_service_again_is_dealt_to_again() -> None:
     assert dealt(exchange, work("c1")) == b"w"
 
 
-def test_thousand_heartbeats_leave_nothing_behind() -> None:
+def test_worker_of_a_thousand_heartbeats_is_still_dealt_to() -> None:
     exchange = Any(silent_after=3.0)
     worker = listed(exchange, b"w")
     for at in range(1000):
         worker.heard_at = at / 1000
         exchange.to_the_end(worker)
     assert exchange.pick("", 1.0) is worker
-    assert exchange._queues == {"": [(worker.turn, worker)]}

@@ -93,7 +93,7 @@ def takes(
     broker: Broker, job: int, need: int, now: float, reserved: bytes | None = None
 ) -> bytes | None:
     """Which client would take a task of this job now; all but the reserved one."""
-    broker.new_round()
+    broker.reserved.clear()
     if reserved is not None:
         broker.reserved.add(broker.workers[reserved])
     worker = broker.pick(str(job), now, need)

@@ -120,7 +120,7 @@ class Yard:
 
     def pick(self) -> tuple[Head, Worker] | None:
         """Of which job the next task is, and whose."""
-        self.session.new_round()
+        self.session.reserved.clear()
         for head in self.scheduler.heads(self.now):
             worker = self.session.pick(head.service, self.now, head.need)
             if worker is not None:
