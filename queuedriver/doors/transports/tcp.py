@@ -18,9 +18,9 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from operator import itemgetter
 
 from queuedriver.doors.transports.addresses import CONNECT_WITHIN, Background, host_and_port
 from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message, Refusals, Transport
@@ -53,8 +53,6 @@ _LINGER = 1.0
 _ENDED = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM)
 # What bind(2) says of an address that this host has not.
 _NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-# How often another port is tried, where any will do and the name has several addresses.
-_OTHER_PORTS = 20
 # Every address of the host, those of IPv4 included.
 _ANY_IPV6 = "::"
 _SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -333,7 +331,7 @@ class Listener(_Tcp):
         self._accept_at: float | None = None
         self._refusals = Refusals()
         try:
-            self.endpoints = [one for endpoint in listen for one in self._listen(endpoint)]
+            self.endpoints = [self._listen(endpoint) for endpoint in listen]
         except BaseException:
             self.close()
             raise
@@ -361,58 +359,35 @@ class Listener(_Tcp):
                 self._epoll.modify(fd, _READ)
 
     def close(self) -> None:
-        self._stop_listening({})
+        for sock in self._sockets.values():
+            sock.close()
         super().close()
 
-    def _listen(self, endpoint: str) -> list[str]:
-        """Listen at every address of an endpoint that this host has, all with one port; return
-        where that is."""
+    def _listen(self, endpoint: str) -> str:
+        """Listen at the first address of an endpoint that this host has, of IPv4 where there is
+        one, as ZeroMQ does; return where that is."""
         host, port = host_and_port(endpoint)
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_passive(host))
-            for _ in range(0 if port else _OTHER_PORTS):
-                before = dict(self._sockets)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            for tried, (family, *_, address) in enumerate(sorted(found, key=itemgetter(0)), 1):
+                both = family == socket.AF_INET6 and host == _ANY_IPV6
                 try:
-                    return self._listen_at(found, port)
+                    sock = socket.create_server(
+                        address, family=family, backlog=_BACKLOG, dualstack_ipv6=both
+                    )
+                    break
                 except OSError as error:
-                    # What is free at one address may be somebody's at the next.
-                    if error.errno != errno.EADDRINUSE:
+                    if error.errno not in _NOT_OURS or tried == len(found):
                         raise
-                    self._stop_listening(before)
-            return self._listen_at(found, port)
         except OSError as error:
             raise CannotUse(
                 f"cannot listen at {endpoint}: {_words(error)}; choose another --listen"
             ) from None
-
-    def _listen_at(self, found: list[tuple[Any, ...]], port: int) -> list[str]:
-        bound: list[str] = []
-        for number, (family, *_, address) in enumerate(found, 1):
-            at = address[0], port, *address[2:]
-            try:
-                where, port = self._bind(family, at)
-            except OSError as error:
-                # A name may have an address of IPv6 on a host without.
-                if error.errno not in _NOT_OURS or (number == len(found) and not bound):
-                    raise
-            else:
-                where = f"[{where}]" if ":" in where else where
-                bound.append(f"tcp://{where}:{port}")
-        return bound
-
-    def _stop_listening(self, but: Mapping[int, socket.socket]) -> None:
-        for fd in self._sockets.keys() - but:
-            self._epoll.unregister(fd)
-            self._sockets.pop(fd).close()
-
-    def _bind(self, family: int, address: Any) -> tuple[str, int]:
-        both = family == socket.AF_INET6 and address[0] == _ANY_IPV6
-        sock = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
         sock.settimeout(0.0)
         self._sockets[sock.fileno()] = sock
         self._epoll.register(sock.fileno(), _READ)
-        where, port, *_ = sock.getsockname()
-        return where, port
+        host, port, *_ = sock.getsockname()
+        return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
     def _connect(self, fd: int) -> None:
         for _ in range(_ROUND_ACCEPTS):
@@ -528,11 +503,6 @@ def _prepare(sock: socket.socket) -> None:
         (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT * 1000),
     ):
         sock.setsockopt(level, option, value)
-
-
-def _passive(host: str) -> int:
-    """No name is looked up for an address that is one."""
-    return 0 if any(letter.isalpha() for letter in host.partition("%")[0]) else socket.AI_PASSIVE
 
 
 def _words(error: OSError) -> str:
