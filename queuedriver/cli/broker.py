@@ -39,9 +39,9 @@ def roundrobin(
     if settings.console:
         settings.check_listen()
         need_zmq()
-        from queuedriver.doors.roundrobin import console_broker
+        from queuedriver.doors.roundrobin.console import run_broker
 
-        return console_broker.run(settings)
+        return run_broker(settings)
     return _deal(settings, quiet)
 
 

@@ -4,5 +4,5 @@ broker     what is said in which order, the broker's table and its session (read
 worker     a worker's, and a server's that has no broker; client: a client's
 wire       one message, its frames and what they mean, and documents as messages
 stream     an answer in parts
-settings   what each of them is told; console, console_broker: told by hand
+settings   what each of them is told; console: told by hand
 """

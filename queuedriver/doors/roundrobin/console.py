@@ -1,8 +1,9 @@
-"""A terminal, and a worker or a client of roundrobin that is told there what to do.
+"""A terminal, and a broker, a worker or a client of roundrobin that is told there what to do.
 
 Nothing here blocks on reading: whoever polls a terminal among others goes on hearing frames while
 somebody types. The end of the input is `quit`.
 
+    broker    `workers` shows who is registered; its own loop runs, which hears of the terminal, too
     worker    it registers when told to, and brings children along: each is a worker of its own,
               with a connection and slots of its own; nothing can be said to one but to leave
     client    `ping`, `pingt` and `data` ask once, `bulkping N` and `bulkdata N` N times, up to ten
@@ -11,20 +12,28 @@ somebody types. The end of the input is `quit`.
 
 import os
 import select
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 
 import msgspec
 
+from queuedriver.doors.broker import Broker
 from queuedriver.doors.conversation import Conversation, sleep
+from queuedriver.doors.roundrobin import broker, wire
+from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 from queuedriver.doors.roundrobin.client import Client
-from queuedriver.doors.roundrobin.settings import ClientSettings, WorkerSettings
-from queuedriver.doors.roundrobin.wire import PING, PONG, Message, decode, encode
+from queuedriver.doors.roundrobin.settings import BrokerSettings, ClientSettings, WorkerSettings
 from queuedriver.doors.roundrobin.worker import REGISTERED, REGISTERING, Worker
+from queuedriver.doors.settings import keys_of
 from queuedriver.doors.transports.addresses import own_name
-from queuedriver.doors.transports.base import Transport
+from queuedriver.doors.transports.base import Arrival, Transport
+from queuedriver.doors.transports.zmq import Hub
 from queuedriver.doors.words import Effect, Effects, Ended, Send
+from queuedriver.doors.workspace import PrivateDirectory
+from queuedriver.operating.queue import Queue
 
 PROMPT = "> "
 QUIT = "quit"
@@ -34,6 +43,8 @@ _LONGEST = 64 * 1024
 CHILDREN = 10
 # From which level of -d on it is said which messages each has done.
 SUMMED_UP = 5
+# Somebody waits at the terminal: what workers have is given back after so many seconds.
+_GRACE = 5.0
 # Seconds that a broker has to answer when workers end.
 _LAST_WORD = 1.0
 # Requests of one bulk that are under way at once.
@@ -173,6 +184,91 @@ def _hear(talks: Sequence[Conversation], fds: Sequence[int], until: float | None
         talk.turn(now, 0.0)
 
 
+# A broker
+
+
+def run_broker(told: BrokerSettings) -> int:
+    """Be a broker; without an input, one that deals from a queue of its own, which goes with it.
+    Return the exit code."""
+    with ExitStack() as at_end:
+        terminal = at_end.enter_context(closing(Terminal(told.level)))
+        options = msgspec.structs.replace(told.options, grace=min(told.options.grace, _GRACE))
+        facts = msgspec.structs.asdict(told)
+        facts |= {"input": told.input or _private_queue(at_end), "options": options}
+        exchange = RoundRobinBroker(told.job_timeout)
+        attended = Attended(**facts, terminal=terminal, exchange=exchange)
+        return Broker(attended, terminal.say).run().exit_code
+
+
+def _private_queue(at_end: ExitStack) -> str:
+    private = at_end.enter_context(closing(PrivateDirectory("broker")))
+    path = os.path.join(private.path, "requests")
+    Queue.open(path, create=True).close()
+    return path
+
+
+class Attended(BrokerSettings, frozen=True, kw_only=True):
+    """What a broker with a terminal is told."""
+
+    terminal: Terminal
+    exchange: RoundRobinBroker
+
+    def session(self, id: str) -> RoundRobinBroker:
+        return self.exchange
+
+    def transport(self) -> "AttendedHub":
+        hub = AttendedHub(self)
+        self.terminal.show(1, f"up and running at {' '.join(hub.endpoints)}")
+        self.terminal.prompt()
+        return hub
+
+
+def attend(terminal: Terminal, session: RoundRobinBroker) -> None:
+    """Obey what was typed."""
+    for words in terminal.lines():
+        match words:
+            case []:
+                pass
+            case ["workers"]:
+                for line in table(session.registered()):
+                    terminal.say(line)
+            case ["quit"]:
+                # As from anybody else: the loop knows how to leave.
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            case _:
+                terminal.refuse(words[0], "workers")
+        terminal.prompt()
+
+
+def table(workers: Sequence[broker.Worker]) -> list[str]:
+    """Return the table of workers, a line each; the children of another one in it are marked."""
+    names = {worker.name for worker in workers}
+    lines = []
+    for place, one in enumerate(workers):
+        address = one.name.decode("utf-8", "backslashreplace")
+        parent, _, number = one.name.rpartition(b".")
+        mark = " (child)" if parent in names and number.isdigit() else ""
+        facts = f"address = {address} free_slots = {max(0, one.free)}"
+        lines.append(f"worker_table[{place:2d}] = {{ {facts} }}{mark}")
+    return lines or ["no workers are registered"]
+
+
+class AttendedHub(Hub):
+    """A hub whose loop hears of a terminal besides."""
+
+    def __init__(self, told: Attended) -> None:
+        super().__init__(told.listen, told.identity, keys_of(told.curve), told.max_message)
+        self._told = told
+
+    def fds(self) -> list[int]:
+        return [*super().fds(), self._told.terminal.fd]
+
+    def arrivals(self) -> Iterator[Arrival]:
+        attend(self._told.terminal, self._told.exchange)
+        return super().arrivals()
+
+
 # A worker
 
 
@@ -199,7 +295,7 @@ class Member(Worker):
         return self.state in (REGISTERING, REGISTERED)
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
-        self.ended = self.ended or decode(frames).command == PONG
+        self.ended = self.ended or wire.decode(frames).command == wire.PONG
         return super().hear(peer, frames, now, wall)
 
     def does(self, what: Callable[[float], Effects]) -> None:
@@ -209,7 +305,7 @@ class Member(Worker):
 
     def goodbye(self, now: float) -> Effects:
         """Deregister. Once PONG comes, nothing that was dealt before is on its way any more."""
-        return [*self.deregister(now), Send(b"", encode(Message(PING, b"LAST")))]
+        return [*self.deregister(now), Send(b"", wire.encode(wire.Message(wire.PING, b"LAST")))]
 
     def sum_up(self) -> str:
         """Return which messages it has done."""

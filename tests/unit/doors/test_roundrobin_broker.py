@@ -11,7 +11,7 @@ from queuedriver.claims.outcomes import Doubted, Failed, Released
 from queuedriver.doors.roundrobin import broker as rr
 from queuedriver.doors.roundrobin import wire
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
-from queuedriver.doors.roundrobin.console_broker import table
+from queuedriver.doors.roundrobin.console import table
 from queuedriver.doors.roundrobin.wire import Message, decode, encode
 from queuedriver.doors.words import (
     Answer,

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from queuedriver.doors.roundrobin.broker import Worker
-from queuedriver.doors.roundrobin.console import PARALLEL, Bulk, Terminal
-from queuedriver.doors.roundrobin.console_broker import table
+from queuedriver.doors.roundrobin.console import PARALLEL, Bulk, Terminal, table
 
 
 class Ends:
