@@ -15,7 +15,7 @@ from benchmarks.measuring import Failed
 from benchmarks.places import Place
 from benchmarks.scale import Scale
 from benchmarks.table import Group, Table
-from queuedriver.doors.client import bring
+from queuedriver.cli.client import bring
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.fuq import client as fuq
 from queuedriver.doors.fuq.wire import JobStatusUpdate

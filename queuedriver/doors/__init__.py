@@ -9,7 +9,6 @@ requests        clients' requests and the answers to them, on disk
 conversation    a session over a transport: what is heard and said, in every loop
 worker          the other end: takes documents, runs a processor, sends what comes of them
 workspace       the directory in which a worker's processor finds its document
-client          asks for a command line
 words           what a session and its loop say to each other, whatever the protocol
 table           what a transition table is
 exchange        all workers of one broker: who is listed, what each has in hand, whose turn it is

@@ -112,8 +112,7 @@ class Exchange(words.Session, Generic[W]):
         self.workers: OrderedDict[bytes, W] = OrderedDict()
         # Whether nothing is dealt any more, and workers are sent away.
         self.leaving = False
-        # Workers that are kept for something; whoever deals clears it first, and asks for what waits
-        # longest first.
+        # Workers that are kept for something; cleared before each look at what waits.
         self.reserved: set[W] = set()
         self._silent_after = silent_after
         self._job_timeout = math.inf if job_timeout is None else job_timeout

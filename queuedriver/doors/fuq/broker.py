@@ -284,7 +284,8 @@ class Broker(Exchange[Worker]):
         job = int(service)
         picked = super().pick("", now, need, alone=alone)
         if picked is not None and not picked.may(job, now):
-            others = (one for one in self.workers.values() if one.free >= need and one.may(job, now))
+            everybody = self.workers.values()
+            others = (one for one in everybody if one.free >= need and one.may(job, now))
             picked = next((one for one in others if one not in self.reserved), None)
         if picked is None and need > 1 and not self.reserved:
             large = [one for one in self.workers.values() if one.slots >= need]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.cli.client import collect
-from queuedriver.doors.client import bring
+from queuedriver.cli.client import bring, collect
 from queuedriver.doors.roundrobin import client as roundrobin
 from queuedriver.doors.roundrobin.wire import EXEC, PING, PONG, decode, encode
 from queuedriver.doors.roundrobin.wire import Message as Wire

@@ -242,8 +242,8 @@ class Machine(RuleBasedStateMachine):
                 and (worker.in_hand or worker.free > 0)
             ]
             self.reserved |= {min(able)[2]} if able else set()
-            listed = self.exchange.workers.values()
-            assert self.reserved == {one.name for one in self.exchange.reserved.intersection(listed)}
+            kept = self.exchange.reserved.intersection(self.exchange.workers.values())
+            assert self.reserved == {one.name for one in kept}
         return picked
 
     @rule(name=NAMES, data=st.data())
