@@ -145,26 +145,22 @@ class Reader:
     """One stream that is received. Whatever comes, it holds a bounded number of bytes."""
 
     def __init__(self) -> None:
-        # Bytes that are yet to come.
-        self.left = SIZE
+        self.handle = b""
         self._carried = b""
         self._inflate: zlib._Decompress | None = None
-        self.handle = b""
 
     def take(self, part: Part) -> bool:
-        """Take a part in; whether it was the last. RemoteProtocolError: it cannot be right."""
+        """Take a part in; return whether it was the last. RemoteProtocolError: it cannot be
+        right."""
         if part.state == ABORT:
             raise RemoteProtocolError("the stream was aborted")
         self.handle = part.handle
         self._carried += self._unpacked(part)
         if len(self._carried) > _MOST_CARRIED:
             raise RemoteProtocolError("a stream that carries more than was asked for")
-        self._cut()
-        if part.state == GO_ON:
-            return False
-        if self.left or self._carried:
-            raise RemoteProtocolError(f"a stream that ended with {self.left} bytes yet to come")
-        return True
+        if part.state == FINISHED:
+            _check(self._carried)
+        return part.state == FINISHED
 
     def _unpacked(self, part: Part) -> bytes:
         if part.pack == RAW:
@@ -175,17 +171,17 @@ class Reader:
         except zlib.error as error:
             raise RemoteProtocolError(f"a part of a stream that is not zlib: {error}") from None
 
-    def _cut(self) -> None:
-        at = 0
-        while len(self._carried) >= at + _PIECE.size:
-            offset, length = _PIECE.unpack_from(self._carried, at)
-            if not (0 <= offset <= SIZE and 0 < length <= min(self.left, SIZE - offset)):
-                raise RemoteProtocolError(f"a piece of {length} bytes at {offset} of a stream")
-            end = at + _PIECE.size + length
-            if len(self._carried) < end:
-                break
-            if self._carried[at + _PIECE.size : end] != FILLING * length:
-                raise RemoteProtocolError("a piece of a stream with other bytes than were agreed")
-            self.left -= length
-            at = end
-        self._carried = self._carried[at:]
+
+def _check(carried: bytes) -> None:
+    """Raise RemoteProtocolError where pieces are not what was asked for."""
+    left, at = SIZE, 0
+    while at + _PIECE.size <= len(carried):
+        offset, length = _PIECE.unpack_from(carried, at)
+        if not (0 <= offset <= SIZE - length and 0 < length <= left):
+            raise RemoteProtocolError(f"a piece of {length} bytes at {offset} of a stream")
+        at += _PIECE.size + length
+        left -= length
+        if carried[at - length : at] != FILLING * length:
+            raise RemoteProtocolError("a piece of a stream with other bytes than were agreed")
+    if left or at != len(carried):
+        raise RemoteProtocolError(f"a stream that ended with {left} bytes yet to come")
