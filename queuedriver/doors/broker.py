@@ -56,8 +56,6 @@ _AT_WORK = 1.0
 # Seconds, where one service has no room, from one look at the others to the next: a watch would
 # wake for each document of the one.
 _OTHERS_WITHIN = 0.25
-# Bytes of requests that are not on disk yet.
-_MOST_ASKED = 256 << 20
 
 
 class Broker(Life):
@@ -197,9 +195,8 @@ class BrokerLoop(Loop):
         self.sources: deque[Source] = deque()
         # What begins with documents that hold many works, of the one source that has them.
         self.unpack: Callable[[float], bool] | None = None
-        # What is yet to be written down, and how many bytes clients ask in it.
+        # What is yet to be written down.
         self._wanted: deque[words.Effect] = deque()
-        self._asked_bytes = 0
         # When something was dealt last.
         self._dealt_at = 0.0
         self._complaint = Complaint(lambda text: self.talk.say(0, text))
@@ -256,14 +253,10 @@ class BrokerLoop(Loop):
                 break
 
     def _act(self, effect: words.Effect) -> None:
-        """Keep what is to be done on queues for later."""
-        if type(effect) is Asked:
-            size = sum(map(len, effect.request.frames))
-            if self._asked_bytes + size > _MOST_ASKED:
-                # The disk is slower than the clients, or not well: they will ask again.
-                return
-            self._asked_bytes += size
-        self._wanted.append(effect)
+        """Keep what is to be done on queues for later; but no requests while the disk is not well:
+        they may be many, and their clients ask again."""
+        if not (self.trouble and type(effect) is Asked):
+            self._wanted.append(effect)
 
     def _ready(self, now: float) -> "Iterator[tuple[Source, Head, Any]]":
         """Yield what is next of each source that has something for a worker, and for which."""
@@ -330,7 +323,6 @@ class BrokerLoop(Loop):
             if type(wanted) is Asked:
                 # What is not on disk is not promised: on trouble its client asks again.
                 request = wanted.request
-                self._asked_bytes -= sum(map(len, request.frames))
                 for source in self.sources:
                     if source.service == request.service and (why := source.ask(request, now)):
                         self.talk.say(0, why)

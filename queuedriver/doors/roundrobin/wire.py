@@ -178,7 +178,7 @@ def slots_of(message: Message) -> int:
 def in_hand(keys: Collection[bytes]) -> bytes:
     """Return what a worker of ours adds to REGISTER when its connection broke: what it has in
     hand."""
-    return b"".join(len(key).to_bytes(2, "big") + key for key in keys)
+    return msgspec.msgpack.encode([*keys])
 
 
 def in_hand_of(message: Message) -> frozenset[bytes] | None:
@@ -186,12 +186,10 @@ def in_hand_of(message: Message) -> frozenset[bytes] | None:
     another program's worker."""
     if len(message.args) != 3:
         return None
-    packed, keys, at = message.args[2], set(), 0
-    while at < len(packed):
-        end = at + 2 + int.from_bytes(packed[at : at + 2], "big")
-        keys.add(packed[at + 2 : end])
-        at = end
-    return frozenset(keys) if at == len(packed) else None
+    try:
+        return msgspec.msgpack.decode(message.args[2], type=frozenset[bytes])
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def count_of(text: bytes) -> int | None:
