@@ -72,8 +72,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class AnyBroker(Settings, frozen=True, kw_only=True):
     """What every broker is told."""
 
-    # What lets others in than this host's, when keys are asked for.
-    keys_by: ClassVar[str] = "--curve DIR"
     driving: ClassVar[tuple[str, ...]] = (
         *("drain", "retries", "retry_delay", "grace", "publish", "existing"),
         *("max_output_items", "until", "durable", "archive", "poll"),
@@ -99,20 +97,12 @@ class AnyBroker(Settings, frozen=True, kw_only=True):
         """Return the options of its loop."""
         return self.options
 
-    @property
-    def keys(self) -> str | None:
-        """Return the directory with what peers are asked for; None: they are not."""
-        raise NotImplementedError
-
     def check(self) -> Self:
         for address in self.listen:
             check_endpoint(address)
         if self.id is not None:
             check_driver_id(self.id)
         return super().check()
-
-    def check_listen(self) -> None:
-        check_listen(self.listen, self.keys is not None, self.insecure, self.keys_by)
 
     def session(self, id: str) -> "Exchange[Any]":
         """Return the session of a broker that registered by an id."""
@@ -133,9 +123,8 @@ class ZmqBroker(AnyBroker, frozen=True, kw_only=True):
     curve: Curve = None
     max_message: MaxMessage = MAX_MESSAGE
 
-    @property
-    def keys(self) -> str | None:
-        return self.curve
+    def check_listen(self) -> None:
+        check_listen(self.listen, self.curve is not None, self.insecure, "--curve DIR")
 
     @property
     def identity(self) -> bytes:

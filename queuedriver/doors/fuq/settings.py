@@ -10,7 +10,7 @@ import msgspec
 from queuedriver.doors import settings
 from queuedriver.doors.fuq.wire import MAX_NPROC, NONCE
 from queuedriver.doors.settings import AnyBroker, AnyPeer, Service
-from queuedriver.doors.transports.addresses import is_loopback
+from queuedriver.doors.transports.addresses import check_listen, is_loopback
 from queuedriver.errors import ConfigError, NotPermitted
 from queuedriver.options import Options, Said
 
@@ -34,7 +34,6 @@ class BrokerSettings(AnyBroker, frozen=True, kw_only=True):
     """What a broker of fuq is told."""
 
     protocol: ClassVar[str] = "fuq"
-    keys_by: ClassVar[str] = "--tls DIR"
     # Each task's document has a name of its own.
     driving: ClassVar[tuple[str, ...]] = tuple(
         name for name in AnyBroker.driving if name != "publish"
@@ -43,9 +42,8 @@ class BrokerSettings(AnyBroker, frozen=True, kw_only=True):
     tls: settings.Tls = None
     secret_file: settings.SecretFile = None
 
-    @property
-    def keys(self) -> str | None:
-        return self.tls
+    def check_listen(self) -> None:
+        check_listen(self.listen, self.tls is not None, self.insecure, "--tls DIR")
 
     @property
     def loop_options(self) -> Options:

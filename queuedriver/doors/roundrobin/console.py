@@ -37,8 +37,6 @@ from queuedriver.operating.queue import Queue
 
 PROMPT = "> "
 QUIT = "quit"
-# Bytes of a line: more is no command.
-_LONGEST = 64 * 1024
 # How many children `bulk` starts.
 CHILDREN = 10
 # From which level of -d on it is said which messages each has done.
@@ -69,13 +67,10 @@ class Terminal:
         self._poll.register(self.fd, select.POLLIN)
         self._rest = b""
         self._prompted = False
-        self._silent_end = -1
 
     def close(self) -> None:
         """Leave the descriptors as they were."""
-        for fd in (self.fd, self._silent_end):
-            if fd >= 0:
-                os.close(fd)
+        os.close(self.fd)
 
     def lines(self) -> Iterator[list[str]]:
         """Yield the words of each line that has come."""
@@ -90,8 +85,6 @@ class Terminal:
                 line, _, self._rest = self._rest.partition(b"\n")
                 self._prompted = False
                 yield line.decode("utf-8", "replace").split()
-            if len(self._rest) > _LONGEST:
-                self._rest = b""
 
     def prompt(self) -> None:
         """Await the next command."""
@@ -117,10 +110,9 @@ class Terminal:
 
     def _silence(self) -> None:
         """Let nothing come from now on, and no poll wake for it: the end would wake each."""
-        # The other end is held for as long as we live: without a writer a pipe is at its end, too.
-        ours, self._silent_end = os.pipe()
-        os.dup2(ours, self.fd)
-        os.close(ours)
+        silent = os.eventfd(0)
+        os.dup2(silent, self.fd)
+        os.close(silent)
 
     def _write(self, text: str) -> None:
         data = text.encode("utf-8", "backslashreplace")

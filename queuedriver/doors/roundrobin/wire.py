@@ -293,8 +293,5 @@ def _text(name: bytes) -> str | None:
 
 
 def _bytes(text: str) -> bytes:
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError:
-        # A file name that is not UTF-8 reached Python with surrogates in it.
-        return text.encode("utf-8", "backslashreplace")
+    # A file name that is not UTF-8 reached Python with surrogates in it.
+    return text.encode("utf-8", "backslashreplace")

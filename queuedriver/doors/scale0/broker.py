@@ -24,6 +24,7 @@ whose turn it is follows `now` alone.
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -111,8 +112,6 @@ class Worker(exchange.Worker):
     envelope: bool = False
     # Whether it was told FORCENEGOTIATE for its version, and has not had the right one since.
     warned: bool = False
-    # Whether it was told READYOK: what is said of start-ups is said.
-    greeted: bool = False
     # What it was sent and has not answered: identifiers, and their claims.
     sent: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -139,7 +138,7 @@ class Broker(Exchange[Worker]):
         self._name = name
         # Where workers reach it, and the other brokers of its group.
         self._address = address
-        self._others = [one for one in group if one != address]
+        self._others = deque(one for one in group if one != address)
         self._interval = heartbeat_interval
         self._services = tuple(services)
         config = Options(
@@ -150,7 +149,6 @@ class Broker(Exchange[Worker]):
         # All brokers of a group come to the same.
         self._version = hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:12]
         self._config = msgspec.structs.replace(config, config_version=self._version)
-        self._next_of_group = 0
         # What the wall clock is ahead of `now`, and the latter at the last deal.
         self._wall_ahead = self._now = 0.0
         # How old what is heard may be, in seconds, and until when.
@@ -206,19 +204,14 @@ class Broker(Exchange[Worker]):
             joined.state, joined.envelope = was, worker.envelope
             worker = joined
         self.offer(worker, 0, self._now)
-        worker.greeted = False
         lost = self._not_in_hand(worker, options)
         nothing = was == BUSY and not worker.in_hand
         self._step(worker, "CHECKCONFIG", "nothing in hand" if nothing else "")
         config = msgspec.structs.replace(self._config, identity=wire.frontend_name(worker.name))
         if options.config_version is not None and str(options.config_version) == self._version:
             config = Options(unchanged=True)
-        return [
-            Say(1, "C --- CHECKCONFIG ---> B"),
-            *lost,
-            _send(worker, "CONFIG", config),
-            Say(1, "B --- CONFIG ---> C"),
-        ]
+        said = Say(1, f"{shown(worker.name)} asks for its configuration")
+        return [said, *lost, _send(worker, "CONFIG", config)]
 
     def _not_in_hand(self, worker: Worker, options: Options) -> Effects:
         """Set back what a worker was sent and says it has not: it was lost on its way, or in its
@@ -252,11 +245,7 @@ class Broker(Exchange[Worker]):
         listed = Options(
             heartbeat_interval=interval, time=self._wall(), config_version=self._version
         )
-        answer = _send(worker, "READYOK", listed)
-        if worker.greeted:
-            return [answer]
-        worker.greeted = True
-        return [Say(1, "C --- READY ---> B"), answer, Say(1, "B --- READYOK ---> C")]
+        return [_send(worker, "READYOK", listed)]
 
     def _ping(self, worker: Worker, message: Message) -> Effects:
         if doubts := self._doubts(worker, message):
@@ -323,8 +312,8 @@ class Broker(Exchange[Worker]):
         text = "this broker leaves" if self.leaving else "this broker has all the workers it may"
         if not self._others:
             return _error(wire.NOT_ACCEPTING, text)
-        self._next_of_group = (self._next_of_group + 1) % len(self._others)
-        return _error(wire.REDIRECT, text, self._others[self._next_of_group])
+        self._others.rotate()
+        return _error(wire.REDIRECT, text, self._others[0])
 
     def _offer_of_us(self, worker: Worker) -> Options:
         """Return what NEEDBROKER is answered."""
