@@ -124,6 +124,6 @@ def _tasks(protocol: str, directory: Path, turns: int) -> list[float]:
                 check()
                 if time.monotonic() > until:
                     raise Failed(f"{len(seconds)} of {turns} tasks in {PATIENCE:.0f} s")
-                sleep([talk], longest=1.0)
+                sleep([talk], until=time.monotonic() + 1.0)
                 talk.turn(time.monotonic(), time.time())
     return seconds

@@ -12,9 +12,9 @@ status      counts a queue's documents, and says what its drivers do
 look        list, show, why, history: how documents look
 operate     retry, discard, pause, resume, quit, close, reopen, recover, check
 settings    what a struct of settings is as a command line, and what it makes of one
-broker, worker, client
-            the front doors, each with a command for each protocol; `stderr_thread` writes what a
-            broker, a worker or a watchdog tells; `keys` is in broker
+doors       the front doors: broker and worker, each with a command for each protocol, and keys;
+            `stderr_thread` writes what a broker, a worker or a watchdog tells
+client      the clients of those that have any
 fuq         jobs of many tasks: submit, status, hold, release, cancel, stop
 """
 
@@ -24,14 +24,14 @@ from queuedriver.doors import PROTOCOLS
 __all__ = ["COMMANDS", "PROGRAM", "Command", "describe", "main", "run", "say", "say_some"]
 
 
-def _of_protocols(name: str, line: str, *without: str) -> Command:
+def _of_protocols(module: str, name: str, line: str, *without: str) -> Command:
     """Return a command that has one for each protocol."""
     each = {
-        protocol: Command(name, protocol, said)
+        protocol: Command(module, f"{name}_{protocol}", said)
         for protocol, said in PROTOCOLS.items()
         if protocol not in without
     }
-    return Command(name, "", line, each)
+    return Command(module, "", line, each)
 
 
 _FUQ = {
@@ -63,13 +63,16 @@ COMMANDS = {
     "quit": Command("operate", "quit", "Let the drivers of a queue leave."),
     "close": Command("operate", "close", "Say that nothing more will be submitted, for good."),
     "reopen": Command("operate", "reopen", "Undo close."),
-    "broker": _of_protocols("broker", "Deal documents to workers that do not mount the queue."),
-    "worker": _of_protocols("worker", "Process what a broker deals."),
+    "broker": _of_protocols(
+        "doors", "broker", "Deal documents to workers that do not mount the queue."
+    ),
+    "worker": _of_protocols("doors", "worker", "Process what a broker deals."),
     "client": _of_protocols(
-        "client", "Bring files to a broker, and take back the answers.", "fuq", "pingpong"
+        *("client", "client", "Bring files to a broker, and take back the answers."),
+        *("fuq", "pingpong"),
     ),
     "fuq": Command("fuq", "", "Submit arrays of jobs, and steer them.", _FUQ),
-    "keys": Command("broker", "keys", "Make keys by which brokers and workers know each other."),
+    "keys": Command("doors", "keys", "Make keys by which brokers and workers know each other."),
     "recover": Command("operate", "recover", "Take back what dead drivers left."),
     "check": Command("operate", "check", "Name every broken rule of a queue; repair on request."),
 }

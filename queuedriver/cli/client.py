@@ -21,7 +21,7 @@ from queuedriver.errors import BadArgument, CannotUse, NotFound, Unreachable
 from queuedriver.format import names
 
 
-def roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -> int:
+def client_roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -> int:
     """Bring files to a broker, or to a plain server, and take back what comes of them.
 
     A request without an answer is sent again under its id: a broker does it once.
@@ -42,7 +42,7 @@ def roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -
     return _ask(asked)
 
 
-def scale0(**told: Annotated[Any, *rows_of(of_scale0.ClientSettings)]) -> int:
+def client_scale0(**told: Annotated[Any, *rows_of(of_scale0.ClientSettings)]) -> int:
     """Bring files to a service of a broker, and take back what comes of them.
 
     A request without an answer is sent again under its id: a broker does it once.

@@ -197,7 +197,6 @@ def sleep(
     conversations: Sequence[Conversation],
     fds: Iterable[int] = (),
     until: float | None = None,
-    longest: float = _LONGEST,
 ) -> list[int]:
     """Wait until there is something to hear or to do, one of `fds` is readable, or it is `until`;
     return which descriptors are readable."""
@@ -207,7 +206,7 @@ def sleep(
         pending = pending or one.transport.pending()
         looked_at += one.fds
     now = time.monotonic()
-    seconds = longest if until is None else min(max(0.0, until - now), longest)
+    seconds = _LONGEST if until is None else min(max(0.0, until - now), _LONGEST)
     # Rounded up: to wake before it is due is to turn in vain.
     poll = _poll_over(tuple(looked_at))
     return [fd for fd, _ in poll.poll(0 if pending else seconds * 1000 + 1)]

@@ -63,15 +63,10 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
 def _check_intervals(told: BrokerSettings | WorkerSettings) -> None:
     """Raise ConfigError for what would make workers and broker give each other up."""
     period, expire = told.broker_timeout, told.worker_expire_seconds
-    if not 0 < period < expire:
-        raise ConfigError(
-            f"BROKER_TIMEOUT, {period:g} s, is also how often a worker says PING: it is to be "
-            f"above 0, and shorter than WORKER_EXPIRE_SECONDS, {expire:g} s"
-        )
     silence = told.n_timeouts * period
-    if not silence <= expire:
+    if not (0 < period < expire and silence <= expire):
         raise ConfigError(
-            f"N_TIMEOUTS × BROKER_TIMEOUT is {silence:g} s, WORKER_EXPIRE_SECONDS only "
-            f"{expire:g} s: raise the latter, or a worker would be dropped before it could notice "
-            "that its broker is silent"
+            f"N_TIMEOUTS × BROKER_TIMEOUT is {silence:g} s, WORKER_EXPIRE_SECONDS {expire:g} s: "
+            f"raise the latter, or a worker, which says PING each BROKER_TIMEOUT, {period:g} s, "
+            "would be dropped before it says so again or notices that its broker is silent"
         )

@@ -159,10 +159,10 @@ class RoundRobinBroker(Exchange[Worker]):
     def _deregister(self, peer: bytes, worker: Worker | None) -> Effects:
         if worker is None:
             self._step(worker, "DEREGISTER")
-            return [Say(5, f"{shown(peer)} deregistered, and was not registered")]
+            return []
         was = worker.state
         self._step(worker, "DEREGISTER", "in hand" if worker.in_hand and was != LEAVING else "")
-        worker.free -= worker.slots
+        self.offer(worker, worker.free - worker.slots, worker.heard_at)
         worker.slots = 0
         if worker.state == UNKNOWN:
             self.lose(worker, exchange.LEFT)
@@ -171,8 +171,7 @@ class RoundRobinBroker(Exchange[Worker]):
     def _increment(self, peer: bytes, worker: Worker | None, now: float) -> Effects:
         self._step(worker, "INCREMENT")
         if worker is None:
-            said = f"INCREMENT of {shown(peer)}, which is not registered"
-            return [Say(5, said), self._call(peer)]
+            return [self._call(peer)]
         self.offer(worker, min(worker.free + 1, worker.slots), now)
         return []
 
@@ -191,8 +190,7 @@ class RoundRobinBroker(Exchange[Worker]):
         claim = message.id.decode("ascii", "replace")
         if worker is None or self.settle(worker, claim) is None:
             self._step(worker, "RESPONSE", "late")
-            said = Say(5, f"a late RESPONSE of {shown(peer)} is dropped")
-            return [said, self._call(peer)] if worker is None else [said]
+            return [self._call(peer)] if worker is None else []
         end = End(claim, outcome_of(message.args))
         return [end, *self._ended(worker, "RESPONSE", "in hand")]
 
@@ -220,7 +218,7 @@ class RoundRobinBroker(Exchange[Worker]):
             claim = self._asked.get(wire.key_of(message.hops, message.id))
             if claim is not None and self.settle(worker, claim) is None:
                 self._step(worker, "pass", "late")
-                return [Say(5, f"a late RESPONSE of {shown(peer)} is dropped")]
+                return []
             if claim is not None:
                 said = Say(1, f"the RESPONSE of {shown(peer)} is passed to {shown(hop)}")
                 end = End(claim, words.Answer(hop, onward))

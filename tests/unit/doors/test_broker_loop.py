@@ -27,10 +27,12 @@ from queuedriver.doors.words import (
     Request,
     Result,
     Say,
+    Send,
     Work,
 )
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
+from queuedriver.driving.wake import Woken
 from queuedriver.errors import FileSystemTrouble, RemoteProtocolError
 from queuedriver.format import names
 from queuedriver.format.records import Failure
@@ -441,6 +443,24 @@ def test_worker_that_cannot_be_reached_is_gone(office: Office) -> None:
     assert office.session.lost == [(b"worker", exchange.UNDELIVERED)]
     office.settle()
     assert office.items == ["doc:ready"]
+
+
+def test_document_of_a_worker_that_an_answer_does_not_reach_is_given_back_at_once(
+    office: Office,
+) -> None:
+    office.dealt()
+    office.transport.away.add(b"worker")
+    # It is not reached by what was held for what else it might be dealt.
+    office.session.effects.append([Send(b"worker", (b"are you there?",))])
+    office.transport.coming.append(Message(b"somebody", [b""]))
+
+    def sleep(seconds: float) -> Woken:
+        raise AssertionError("it sleeps before it has given it back")
+
+    office.loop.waker.wait = sleep  # type: ignore[method-assign]
+    assert office.loop.wait(60.0) == "other"
+    office.settle()
+    assert office.items == ["doc:failed"]
 
 
 def test_nonsense_of_one_peer_is_dropped_and_the_rest_heard(office: Office) -> None:
