@@ -15,7 +15,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,7 +24,7 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Heartbeat, Observer
 from queuedriver.doors import words
 from queuedriver.doors.conversation import PATIENCE, Conversation
-from queuedriver.doors.exchange import DEAF_AFTER, Exchange, Worker
+from queuedriver.doors.exchange import DEAF_AFTER, Exchange
 from queuedriver.doors.service_queue import Head, ServiceQueue
 from queuedriver.doors.services import Breakers, Pressures
 from queuedriver.doors.settings import AnyBroker
@@ -147,17 +147,6 @@ class Complaint(msgspec.Struct):
         elif missing and now >= self._say_at:
             self._say_at = math.inf
             self._say(f"{missing}; what waits is dealt when one comes")
-
-
-def no_worker_of(sources: "Iterable[Source]", workers: Collection[Worker], now: float) -> str:
-    """Say for which queues, where something waits, no worker is there; empty: for none."""
-    missing = []
-    for source in sources:
-        name = source.service
-        served = any(name in one.services for one in workers) if name else workers
-        if not served and any(True for _ in source.heads(now)):
-            missing.append(f"of {name!r} " if name else "")
-    return f"no worker {'or '.join(missing)}is connected" if missing else ""
 
 
 class BrokerLoop(Loop):
@@ -351,11 +340,14 @@ class BrokerLoop(Loop):
         return super().rest()
 
     def _missing(self, now: float) -> str:
-        """Return which workers are missing for what waits; empty when none are."""
-        if not self.go or self.trouble:
-            return ""
-        open_ones = [one for one in self.sources if one.queue in self.unpaused]
-        return no_worker_of(open_ones, self.exchange.workers.values(), now)
+        """Say of which services, where something waits, no worker is there; empty: of none."""
+        workers, missing = self.exchange.workers.values(), []
+        for source in self.sources if self.go and not self.trouble else ():
+            name = source.service
+            served = any(name in one.services for one in workers) if name else workers
+            if source.queue in self.unpaused and not served and any(source.heads(now)):
+                missing.append(f"of {name!r} " if name else "")
+        return f"no worker {'or '.join(missing)}is connected" if missing else ""
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""

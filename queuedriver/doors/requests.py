@@ -13,7 +13,6 @@ had no answer yet repeats it. It is known as long as it is not answered, and for
 that, with its answer.
 """
 
-import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Callable
@@ -83,7 +82,7 @@ class Requests:
         self._send = send
         self._durable = durable
         self._replies = queue.private.subdirectory(REPLIES, create=True)
-        # Those that nobody has in hand, and since when they wait; the first waits longest.
+        # Those that nobody has in hand, and since when they wait.
         self.waiting: OrderedDict[str, float] = OrderedDict()
         # Answers that could not be handed over yet, and until when they are kept, by peer.
         self.held: dict[bytes, list[tuple[float, Reply]]] = {}
@@ -146,11 +145,6 @@ class Requests:
         with suppress(*_NOT_OURS):
             return _decode_request(memoryview(content)[len(_MAGIC) :])
         return None
-
-    def late(self, now: float, patience: float) -> list[str]:
-        """Return those that have waited for so long, the first one first."""
-        late = itertools.takewhile(lambda one: now - one[1] >= patience, self.waiting.items())
-        return [docid for docid, _ in late]
 
     def knows(self, request: Request) -> bool:
         """Tell whether it came before."""

@@ -338,8 +338,9 @@ class ServiceQueue(msgspec.Struct, eq=False):
         self._look_at = now + _LOOK_EVERY
         self._lives.clear()
         self.requests.look(now)
-        for docid in self.requests.late(now, self._exchange.request_patience):
-            self._refuse_late(docid, now)
+        for docid, since in [*self.requests.waiting.items()]:
+            if now - since >= self._exchange.request_patience:
+                self._refuse_late(docid, now)
         return []
 
     def next_turn_at(self) -> float | None:
@@ -355,7 +356,6 @@ class ServiceQueue(msgspec.Struct, eq=False):
             name = next((one for one in waiting if one.startswith(f"{docid}.")), "")
         if name not in waiting:
             # It may be another's by now; else its time begins anew.
-            del self.requests.waiting[docid]
             self.requests.waiting[docid] = now
             return
         waiting.move_to_end(name, last=False)

@@ -42,7 +42,10 @@ class PrivateDirectory:
 
     def __init__(self, kind: str) -> None:
         prefix = f"{_PREFIX}{kind}-"
-        _sweep(prefix)
+        with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+            for entry in entries:
+                if entry.name.startswith(prefix) and _is_left(entry.path):
+                    shutil.rmtree(entry.path, ignore_errors=True)
         self.path = tempfile.mkdtemp(prefix=prefix)
         self.inside = Directory.open(self.path)
         # For as long as we live: whoever sweeps sees by it that we do.
@@ -52,13 +55,6 @@ class PrivateDirectory:
         """Remove it."""
         self.inside.close()
         shutil.rmtree(self.path, ignore_errors=True)
-
-
-def _sweep(prefix: str) -> None:
-    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
-        for entry in entries:
-            if entry.name.startswith(prefix) and _is_left(entry.path):
-                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _is_left(path: str) -> bool:

@@ -10,8 +10,8 @@ from queuedriver.doors.fuq import wire as fuq_wire
 from queuedriver.doors.fuq.broker import Broker as FuqBroker
 from queuedriver.doors.fuq.client import Client, KillAll, Start
 from queuedriver.doors.fuq.wire import JobDescription, JobStatusUpdate, Task
-from queuedriver.doors.pingpong.broker import Broker as PingpongBroker
-from queuedriver.doors.pingpong.worker import Worker as PingpongWorker
+from queuedriver.doors.pingpong.protocol import Broker as PingpongBroker
+from queuedriver.doors.pingpong.protocol import Worker as PingpongWorker
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 from queuedriver.doors.roundrobin.client import Client as RoundRobinClient
 from queuedriver.doors.roundrobin.worker import Worker as RoundRobinWorker

@@ -35,7 +35,7 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
         return self
 
     def session(self, id: str) -> Exchange[Any]:
-        from queuedriver.doors.pingpong.broker import Broker
+        from queuedriver.doors.pingpong.protocol import Broker
 
         return Broker(self.job_timeout, self.worker_expire_seconds, self.n_timeouts)
 
@@ -55,7 +55,7 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         return self
 
     def session(self, name: str) -> WorkerSession:
-        from queuedriver.doors.pingpong.worker import Worker
+        from queuedriver.doors.pingpong.protocol import Worker
 
         return Worker(self.broker_timeout, self.n_timeouts)
 

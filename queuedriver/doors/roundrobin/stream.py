@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import msgspec
 
 from queuedriver.doors.roundrobin.wire import MORE
+from queuedriver.doors.words import Recent
 from queuedriver.errors import RemoteProtocolError
 
 GO_ON = b"0"
@@ -94,12 +95,12 @@ class Streams:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._open: dict[bytes, _Open] = {}
+        self._open: Recent[bytes, _Open] = Recent(_MOST_OPEN)
 
     def begin(self, handle: bytes, host: bytes, now: float) -> bytes:
         """Return the first part of a stream, which is for one host."""
         first, *parts = parts_of(handle, pieces_of(self._cuts()))
-        if parts and len(self._open) < _MOST_OPEN:
+        if parts:
             self._open[handle] = _Open(host, parts[::-1], now)
         return encode_part(first)
 
@@ -114,7 +115,8 @@ class Streams:
     def hear(self, args: Sequence[bytes], now: float) -> bytes:
         """Return the answer to `mqs_more` and to `ongoing`, as they came."""
         key, host, handle, want = (*args, b"", b"", b"")[:4]
-        known = {at: one for at, one in self._open.items() if one.host == host}
+        heard = {at: one for at, one in self._open.items() if now < one.heard_at + SILENCE}
+        known = {at: one for at, one in heard.items() if one.host == host}
         if key != MORE:
             for one in known.values():
                 one.heard_at = now
@@ -129,16 +131,6 @@ class Streams:
         if not known[handle].parts:
             del self._open[handle]
         return encode_part(part)
-
-    def forget_silent(self, now: float) -> None:
-        """Forget those whose readers have been silent for too long."""
-        silent = [key for key, one in self._open.items() if one.heard_at + SILENCE <= now]
-        for key in silent:
-            del self._open[key]
-
-    def next_silence_at(self) -> float | None:
-        """Return when a reader may have been silent for too long."""
-        return min((one.heard_at + SILENCE for one in self._open.values()), default=None)
 
 
 class Reader:

@@ -97,13 +97,6 @@ class Server(words.WorkerSession):
         self.state = WORKER.own_step(self.state, "leave", "in hand" if self.tasks else "")
         return [Leave("nothing is in hand")] if self.state == GONE else []
 
-    def tick(self, now: float, wall: float) -> Effects:
-        self._streams.forget_silent(now)
-        return []
-
-    def next_tick_at(self) -> float | None:
-        return self._streams.next_silence_at()
-
     # What is asked, and what is answered
 
     def _asked(self, message: Message, now: float) -> Effects:
@@ -224,14 +217,13 @@ class Worker(Server):
         return [*([self._goodbye()] if known else ()), *super().leave(now)]
 
     def tick(self, now: float, wall: float) -> Effects:
-        super().tick(now, wall)
         if self._register_at is None or now < self._register_at:
             return []
         self.state = WORKER.own_step(self.state, "time-out")
         return [self._register(now)]
 
     def next_tick_at(self) -> float | None:
-        return words.soonest(self._register_at, super().next_tick_at())
+        return self._register_at
 
     def _asked(self, message: Message, now: float) -> Effects:
         if message.senders:

@@ -9,7 +9,7 @@ import pytest
 
 from queuedriver.doors.broker import BrokerLoop
 from queuedriver.doors.exchange import Exchange
-from queuedriver.doors.pingpong import broker as pingpong
+from queuedriver.doors.pingpong import protocol as pingpong
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.roundrobin import wire
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker

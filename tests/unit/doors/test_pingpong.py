@@ -8,11 +8,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Doubted, Failed, Postponed, Released, Setback
-from queuedriver.doors.pingpong import wire
-from queuedriver.doors.pingpong.broker import BROKER, BUSY, LISTED, OWING, UNKNOWN, Broker
+from queuedriver.doors.pingpong import protocol
+from queuedriver.doors.pingpong.protocol import (
+    BROKER,
+    BUSY,
+    LISTED,
+    OWING,
+    UNKNOWN,
+    WORDS,
+    Broker,
+    Said,
+    Worker,
+    decode,
+)
 from queuedriver.doors.pingpong.settings import BrokerSettings, WorkerSettings
-from queuedriver.doors.pingpong.wire import WORDS, Said, decode
-from queuedriver.doors.pingpong.worker import Worker
 from queuedriver.doors.words import (
     Close,
     Effects,
@@ -109,20 +118,20 @@ ON_ITS_WAY = [("c1", (Doubted, "it was lost on its way to its worker, or back"))
 @pytest.mark.parametrize(
     ("said", "frames"),
     [
-        (wire.READY, (b"", b"READY")),
-        (wire.PING, (b"", b"PING")),
-        (wire.PONG, (b"", b"PONG")),
-        (wire.EXIT, (b"", b"EXIT")),
-        (wire.DISCONNECT, (b"", b"DISCONNECT")),
-        (wire.BACK, (b"",)),
-        (wire.payload(b"a document"), (b"", b"a document")),
-        (wire.payload(b""), (b"", b"")),
-        (wire.payload(b"PONG"), (b"", b"", b"PONG")),
-        (wire.payload(b"READY"), (b"", b"", b"READY")),
-        (wire.payload(b"ERROR"), (b"", b"", b"ERROR")),
-        (wire.payload(b"PONG "), (b"", b"PONG ")),
-        (wire.error(65, "no page"), (b"", b"ERROR", b"65", b"no page")),
-        (wire.error(-9, "ä"), (b"", b"ERROR", b"-9", "ä".encode())),
+        (protocol.READY, (b"", b"READY")),
+        (protocol.PING, (b"", b"PING")),
+        (protocol.PONG, (b"", b"PONG")),
+        (protocol.EXIT, (b"", b"EXIT")),
+        (protocol.DISCONNECT, (b"", b"DISCONNECT")),
+        (protocol.BACK, (b"",)),
+        (protocol.payload(b"a document"), (b"", b"a document")),
+        (protocol.payload(b""), (b"", b"")),
+        (protocol.payload(b"PONG"), (b"", b"", b"PONG")),
+        (protocol.payload(b"READY"), (b"", b"", b"READY")),
+        (protocol.payload(b"ERROR"), (b"", b"", b"ERROR")),
+        (protocol.payload(b"PONG "), (b"", b"PONG ")),
+        (protocol.error(65, "no page"), (b"", b"ERROR", b"65", b"no page")),
+        (protocol.error(-9, "ä"), (b"", b"ERROR", b"-9", "ä".encode())),
     ],
 )
 def test_every_message_is_exactly_these_frames(
@@ -134,14 +143,14 @@ def test_every_message_is_exactly_these_frames(
 @pytest.mark.parametrize(
     ("frames", "said"),
     [
-        (wire.READY, Said("READY")),
-        (wire.PING, Said("PING")),
-        (wire.PONG, Said("PONG")),
-        (wire.EXIT, Said("EXIT")),
-        (wire.DISCONNECT, Said("DISCONNECT")),
-        (wire.BACK, Said("joined again")),
-        (wire.error(65, "no page"), Said("ERROR", b"no page", 65)),
-        (wire.error(-9, "ä"), Said("ERROR", "ä".encode(), -9)),
+        (protocol.READY, Said("READY")),
+        (protocol.PING, Said("PING")),
+        (protocol.PONG, Said("PONG")),
+        (protocol.EXIT, Said("EXIT")),
+        (protocol.DISCONNECT, Said("DISCONNECT")),
+        (protocol.BACK, Said("joined again")),
+        (protocol.error(65, "no page"), Said("ERROR", b"no page", 65)),
+        (protocol.error(-9, "ä"), Said("ERROR", "ä".encode(), -9)),
     ],
 )
 def test_every_message_means_one_thing(frames: tuple[bytes, ...], said: Said) -> None:
@@ -150,7 +159,7 @@ def test_every_message_means_one_thing(frames: tuple[bytes, ...], said: Said) ->
 
 @given(st.binary(max_size=20) | st.sampled_from([*sorted(WORDS), b"ERROR"]))
 def test_any_payload_comes_back_as_itself_and_only_a_word_has_a_frame_more(data: bytes) -> None:
-    frames = wire.payload(data)
+    frames = protocol.payload(data)
     assert decode(frames) == Said("payload", data)
     assert len(frames) == (3 if data in WORDS or data == b"ERROR" else 2)
 
@@ -184,7 +193,7 @@ def test_what_is_no_message_is_an_error_of_the_peer(frames: list[bytes]) -> None
 def test_text_of_an_error_is_bounded_and_need_not_be_utf_8() -> None:
     said = decode([b"", b"ERROR", b"1", b"\xff" * 100_000])
     assert (said.event, len(said.data)) == ("ERROR", 8192)
-    assert len(wire.error(1, "ä" * 100_000)[3]) <= 8192
+    assert len(protocol.error(1, "ä" * 100_000)[3]) <= 8192
     broker = a_broker(w=0.0)
     dealt_to(broker, 0.0)
     ((_, how),) = ends(hear(broker, "w", [b"", b"ERROR", b"1", b"\xff" * 100_000], 1.0))

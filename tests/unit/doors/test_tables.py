@@ -13,16 +13,14 @@ from queuedriver.doors.fuq import broker as fuq
 from queuedriver.doors.fuq import client as fuq_client
 from queuedriver.doors.fuq import wire as fuq_wire
 from queuedriver.doors.fuq.wire import JobDescription, JobStatusUpdate, Task, Type
-from queuedriver.doors.pingpong import broker as pingpong
-from queuedriver.doors.pingpong import wire
-from queuedriver.doors.pingpong import worker as pingpong_worker
-from queuedriver.doors.pingpong.broker import Broker
+from queuedriver.doors.pingpong import protocol as pingpong
+from queuedriver.doors.pingpong.protocol import Broker
 from queuedriver.doors.table import Table
 from queuedriver.doors.words import Result, Work
 
 Play = Callable[[], None]
-ERROR = wire.error(1, "no")
-RESULT = wire.payload(b"result")
+ERROR = pingpong.error(1, "no")
+RESULT = pingpong.payload(b"result")
 EXPIRED = 100.0
 
 
@@ -38,62 +36,70 @@ def pingpong_broker() -> None:
 
     broker = Broker(job_timeout=10.0)
     # Of a stranger; of one of whom a PING was heard; of one that is listed; of a busy one.
-    every = (wire.READY, RESULT, ERROR)
+    every = (pingpong.READY, RESULT, ERROR)
     for said in every:
-        hear(said, wire.BACK, wire.DISCONNECT)
-        hear(wire.PING, wire.BACK, said, wire.DISCONNECT)
-        hear(wire.READY, said, wire.DISCONNECT)
-        hear(wire.READY)
+        hear(said, pingpong.BACK, pingpong.DISCONNECT)
+        hear(pingpong.PING, pingpong.BACK, said, pingpong.DISCONNECT)
+        hear(pingpong.READY, said, pingpong.DISCONNECT)
+        hear(pingpong.READY)
         deal()
-        hear(said, wire.DISCONNECT)
-    hear(wire.DISCONNECT, wire.BACK, wire.PING, wire.DISCONNECT, wire.PING, wire.PING, wire.PING)
+        hear(said, pingpong.DISCONNECT)
+    hear(
+        pingpong.DISCONNECT,
+        pingpong.BACK,
+        pingpong.PING,
+        pingpong.DISCONNECT,
+        pingpong.PING,
+        pingpong.PING,
+        pingpong.PING,
+    )
     deal()
-    hear(wire.PING, wire.BACK, wire.PING, wire.PING, wire.PING)
+    hear(pingpong.PING, pingpong.BACK, pingpong.PING, pingpong.PING, pingpong.PING)
     # Of one that owes: its document was given up.
-    hear(wire.PING, wire.BACK, wire.DISCONNECT)
+    hear(pingpong.PING, pingpong.BACK, pingpong.DISCONNECT)
     for said in every:
-        hear(wire.READY)
+        hear(pingpong.READY)
         deal()
         broker.gone(b"w", 0.0)
-        hear(said, wire.DISCONNECT)
-    hear(wire.READY)
+        hear(said, pingpong.DISCONNECT)
+    hear(pingpong.READY)
     deal()
-    hear(wire.DISCONNECT, wire.READY)
+    hear(pingpong.DISCONNECT, pingpong.READY)
     broker.gone(b"w", 0.0)
-    hear(wire.READY)
+    hear(pingpong.READY)
     deal()
     broker.undelivered(b"w", "c", 0.0)
-    hear(wire.READY, now=0.0)
+    hear(pingpong.READY, now=0.0)
     broker.tick(EXPIRED, EXPIRED)
-    hear(wire.READY, now=EXPIRED)
+    hear(pingpong.READY, now=EXPIRED)
     deal(EXPIRED)
     broker.tick(EXPIRED + 1, EXPIRED)
     broker.tick(2 * EXPIRED, EXPIRED)
-    hear(wire.READY, now=2 * EXPIRED)
+    hear(pingpong.READY, now=2 * EXPIRED)
     broker.leave(2 * EXPIRED)
 
 
 def pingpong_s_worker() -> None:
-    def begin(*said: tuple[bytes, ...]) -> pingpong_worker.Worker:
-        worker = pingpong_worker.Worker()
+    def begin(*said: tuple[bytes, ...]) -> pingpong.Worker:
+        worker = pingpong.Worker()
         worker.start(0.0, 0.0)
         for frames in said:
             worker.hear(b"", frames, 0.0, 0.0)
         return worker
 
-    document = wire.payload(b"document")
-    idle, busy = (wire.PONG, wire.PONG), (wire.PONG, document)
+    document = pingpong.payload(b"document")
+    idle, busy = (pingpong.PONG, pingpong.PONG), (pingpong.PONG, document)
     for said in ((), idle, busy):
         begin(*said).joined(b"", 0.0)
         begin(*said).leave(0.0)
-        begin(*said, wire.EXIT)
+        begin(*said, pingpong.EXIT)
         begin(*said).start(1.0, 0.0)
         waiting = begin(*said)
         waiting.tick(1.5, 0.0)
         waiting.tick(EXPIRED, 0.0)
     begin(document)
-    pingpong_worker.Worker().leave(0.0)
-    worker = begin(*busy, wire.PONG)
+    pingpong.Worker().leave(0.0)
+    worker = begin(*busy, pingpong.PONG)
     worker.finished("1", (Result(b""),), 0.0)
     worker.hear(b"", document, 0.0, 0.0)
     worker.leave(0.0)
@@ -191,7 +197,7 @@ def fuq_s_client() -> None:
 
 PLAYS: dict[str, tuple[Table, Play]] = {
     "pingpong's broker": (pingpong.BROKER, pingpong_broker),
-    "pingpong's worker": (pingpong_worker.WORKER, pingpong_s_worker),
+    "pingpong's worker": (pingpong.WORKER, pingpong_s_worker),
     "fuq's broker": (fuq.SERVER, fuq_broker),
     "fuq's client": (fuq_client.CLIENT, fuq_s_client),
 }
