@@ -20,7 +20,6 @@ from typing import ClassVar, Protocol, TypeVar
 import msgspec
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
-from queuedriver.doors.table import Table
 from queuedriver.errors import LATER, LATER_AFTER
 from queuedriver.format.records import Failure
 
@@ -34,9 +33,6 @@ PERMANENT = 65
 MAX_TEXT = 8 * 1024
 # Seconds after which a client sends again what has no answer.
 REPEAT_AFTER = 5.0
-# States, events and conditions in the tables of clients.
-NEW = "new"
-_TIME_OUT, _TOO_OFTEN = "time-out", "too often"
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -285,7 +281,6 @@ class Awaited(msgspec.Struct):
 
     # What was asked, as the protocol calls it.
     kind: str
-    state: str
     # What is said again when no answer comes.
     send: Send
     timeout: float
@@ -301,8 +296,7 @@ class Awaited(msgspec.Struct):
 class ClientSession(Session):
     """A client's side of a protocol."""
 
-    def __init__(self, table: Table, timeout: float) -> None:
-        self.table = table
+    def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self.under_way: dict[bytes, Awaited] = {}
 
@@ -310,10 +304,9 @@ class ClientSession(Session):
         """Request what is done to documents; return the id by which the request's `Ended` goes."""
         raise NotImplementedError
 
-    def begin(self, id: bytes, kind: str, when: str, send: Send, now: float) -> Effects:
+    def begin(self, id: bytes, kind: str, send: Send, now: float) -> Effects:
         """Send a request, and await its answer."""
-        state = self.table.own_step(NEW, "ask", when)
-        self.under_way[id] = one = Awaited(kind, state, send, self._timeout)
+        self.under_way[id] = one = Awaited(kind, send, self._timeout)
         one.wait(now)
         return [send]
 
@@ -326,10 +319,8 @@ class ClientSession(Session):
         effects: Effects = []
         for id, one in [*self.under_way.items()]:
             if one.give_up_at <= now:
-                one.state = self.table.own_step(one.state, _TIME_OUT, _TOO_OFTEN)
                 effects += self.end(id, why="there was no answer")
             elif one.due_at <= now:
-                one.state = self.table.own_step(one.state, _TIME_OUT)
                 one.due_at = now + REPEAT_AFTER
                 effects.append(one.send)
         return effects

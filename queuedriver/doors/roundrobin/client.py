@@ -10,32 +10,12 @@ from queuedriver.claims.outcomes import Failed
 from queuedriver.doors.roundrobin import stream as streams
 from queuedriver.doors.roundrobin import wire
 from queuedriver.doors.roundrobin.wire import Message, decode, encode
-from queuedriver.doors.table import SAME, Row, Table, ours
-from queuedriver.doors.words import NEW, Awaited, ClientSession, Effects, Processed, Result, Send
+from queuedriver.doors.words import Awaited, ClientSession, Effects, Processed, Result, Send
 from queuedriver.errors import RemoteProtocolError
 
-SENT, WAITING, READING, ANSWERED, GIVEN_UP = "sent", "waiting", "reading", "answered", "given up"
-_TRACKED = f"{WAITING} | {READING}"
-
-CLIENT = Table(
-    "How a client sees one request",
-    [
-        Row(NEW, "ask", "EXEC", "EXEC; PING, to know when it has come", SENT),
-        Row(NEW, "ask", "TRACKEXEC", "TRACKEXEC", WAITING),
-        Row(SENT, "PONG", "", "count it", ANSWERED),
-        ours(SENT, "time-out", "", "PING again", SENT),
-        Row(_TRACKED, "RESPONSE", "", "count it", ANSWERED),
-        Row(_TRACKED, "RESPONSE", "more to come", "mqs_more to that worker", READING),
-        Row(WAITING, "RESPONSE", "bad", "count it as failed", GIVEN_UP),
-        Row(READING, "RESPONSE", "bad", "mqs_more that wants no more", GIVEN_UP),
-        Row(_TRACKED, "TRACKADDRESS", "", "wait as long again", SAME),
-        ours(WAITING, "time-out", "", "the same again, with the same id", WAITING),
-        Row(READING, "time-out", "", "ongoing: it still reads", READING),
-        Row(f"{SENT} | {_TRACKED}", "time-out", "too often", "count it as failed", GIVEN_UP),
-    ],
-)
-
 STREAM_ID = b"STREAM_ID"
+# The kind of a request of which nothing is ever heard, but of the PING behind it.
+_UNTRACKED = "EXEC"
 # Seconds after which an unanswered request is given up.
 GIVE_UP_AFTER = 15.0
 
@@ -47,7 +27,7 @@ class Client(ClientSession):
     def __init__(
         self, timeout: float = GIVE_UP_AFTER, *, serial: int = 0, tracked: bool = True
     ) -> None:
-        super().__init__(CLIENT, timeout)
+        super().__init__(timeout)
         self._serial = serial
         self._tracked = tracked
         # What has come of streams, by the id that the answer with their next part has.
@@ -72,9 +52,8 @@ class Client(ClientSession):
     ) -> tuple[bytes, Effects]:
         id = self._new_id(length)
         if tracked:
-            send = _send(Message(wire.TRACKEXEC, id, args))
-            return id, self.begin(id, kind, "TRACKEXEC", send, now)
-        knock = self.begin(id, kind, "EXEC", _send(Message(wire.PING, id)), now)
+            return id, self.begin(id, kind, _send(Message(wire.TRACKEXEC, id, args)), now)
+        knock = self.begin(id, _UNTRACKED, _send(Message(wire.PING, id)), now)
         return id, [_send(Message(wire.EXEC, id, args)), *knock]
 
     def _new_id(self, length: int = 4) -> bytes:
@@ -98,29 +77,24 @@ class Client(ClientSession):
             # An answer that came twice, or too late.
             return []
         match message.command:
+            case wire.PONG if one.kind == _UNTRACKED:
+                return self.end(message.id)
             case wire.RESPONSE if one.kind == "STREAM":
                 return self._part(one, message, now)
-            case wire.RESPONSE:
-                one.state = self.table.step(one.state, "RESPONSE")
+            case wire.RESPONSE if one.kind != _UNTRACKED:
                 return self.end(message.id, *_outcome(one.kind, message.args))
-            case wire.PONG:
-                one.state = self.table.step(one.state, "PONG")
-                return self.end(message.id)
             case wire.TRACKADDRESS:
-                one.state = self.table.step(one.state, "TRACKADDRESS")
                 one.wait(now)
         return []
 
     def _part(self, one: Awaited, message: Message, now: float) -> Effects:
-        reader = self._readers.pop(message.id, None) or streams.Reader()
+        known = self._readers.pop(message.id, None)
+        reader = known or streams.Reader()
         try:
             over = reader.take(streams.decode_part(message.args[0] if message.args else b""))
         except RemoteProtocolError as error:
-            reading = one.state == READING
-            one.state = self.table.step(one.state, "RESPONSE", "bad")
             effects = self.end(message.id, why=str(error))
-            return [*effects, self._more(message, reader, streams.ABORT)[1]] if reading else effects
-        one.state = self.table.step(one.state, "RESPONSE", "" if over else "more to come")
+            return [*effects, self._more(message, reader, streams.ABORT)[1]] if known else effects
         if over:
             return self.end(message.id)
         id, more = self._more(message, reader, streams.GO_ON)

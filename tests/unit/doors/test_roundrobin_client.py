@@ -1,18 +1,16 @@
 """A client's side of roundrobin: requests, repeated until they are answered."""
 
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.doors.roundrobin import client as rr
 from queuedriver.doors.roundrobin import stream as streams
 from queuedriver.doors.roundrobin import wire
 from queuedriver.doors.roundrobin.client import Client
 from queuedriver.doors.roundrobin.wire import Message, decode, encode
-from queuedriver.doors.words import NEW, Effects, Ended, Result, Send
+from queuedriver.doors.words import Effects, Ended, Result, Send
 from queuedriver.errors import RemoteProtocolError
 
 W = b"tcp://h:1:worker"
@@ -36,10 +34,6 @@ class Desk:
                 if self.last.key != wire.ONGOING:
                     self.id = self.last.id
         return effects
-
-    @property
-    def state(self) -> str:
-        return self.session.under_way[self.id].state if self.session.under_way else NEW
 
     def ping(self) -> Effects:
         return self.do(self.session.ping(self.now)[1])
@@ -80,10 +74,6 @@ class Desk:
         return self.do(self.session.tick(self.now, 0.0))
 
 
-def nothing(desk: Desk) -> None:
-    pass
-
-
 def reading(desk: Desk) -> None:
     desk.stream()
     desk.part()
@@ -101,43 +91,38 @@ def reading_more(desk: Desk) -> None:
 
 
 Scene = Callable[[Desk], object]
-SCENES: dict[tuple[str, str, str], tuple[Scene, Scene]] = {
-    (NEW, "ask", "EXEC"): (nothing, Desk.exec),
-    (NEW, "ask", "TRACKEXEC"): (nothing, Desk.ping),
-    (rr.SENT, "PONG", ""): (Desk.exec, Desk.pong),
-    (rr.SENT, "time-out", ""): (Desk.exec, Desk.time_out),
-    (rr.SENT, "time-out", "too often"): (Desk.exec, Desk.too_late),
-    (rr.WAITING, "RESPONSE", ""): (Desk.ping, Desk.respond),
-    (rr.WAITING, "RESPONSE", "more to come"): (Desk.stream, Desk.part),
-    (rr.WAITING, "RESPONSE", "bad"): (Desk.stream, Desk.bad),
-    (rr.WAITING, "TRACKADDRESS", ""): (Desk.ping, Desk.tracked_address),
-    (rr.WAITING, "time-out", ""): (Desk.ping, Desk.time_out),
-    (rr.WAITING, "time-out", "too often"): (Desk.ping, Desk.too_late),
-    (rr.READING, "RESPONSE", ""): (reading, Desk.part),
-    (rr.READING, "RESPONSE", "more to come"): (reading_more, Desk.part),
-    (rr.READING, "RESPONSE", "bad"): (reading, Desk.bad),
-    (rr.READING, "TRACKADDRESS", ""): (reading, Desk.tracked_address),
-    (rr.READING, "time-out", ""): (reading, Desk.time_out),
-    (rr.READING, "time-out", "too often"): (reading, Desk.too_late),
-}
 
 
-@pytest.mark.parametrize("cell", rr.CLIENT.cells, ids="-".join)
-def test_each_row_of_the_table_is_stepped(
-    cell: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("before", "scene", "goes_on"),
+    [
+        (Desk.exec, Desk.respond, True),
+        (Desk.exec, Desk.pong, False),
+        (Desk.exec, Desk.time_out, True),
+        (Desk.exec, Desk.too_late, False),
+        (Desk.ping, Desk.pong, True),
+        (Desk.ping, Desk.respond, False),
+        (Desk.ping, Desk.tracked_address, True),
+        (Desk.ping, Desk.time_out, True),
+        (Desk.ping, Desk.too_late, False),
+        (Desk.stream, Desk.part, True),
+        (Desk.stream, Desk.bad, False),
+        (reading, Desk.part, False),
+        (reading_more, Desk.part, True),
+        (reading, Desk.bad, False),
+        (reading, Desk.tracked_address, True),
+        (reading, Desk.time_out, True),
+        (reading, Desk.too_late, False),
+    ],
+)
+def test_request_is_under_way_until_it_is_answered_or_given_up(
+    before: Scene, scene: Scene, goes_on: bool
 ) -> None:
-    before, scene = SCENES[cell]
     desk = Desk()
     before(desk)
-    assert desk.state == cell[0]
-    one = desk.session.under_way.get(desk.id)
-    stepped: Counter[tuple[str, str, str]] = Counter()
-    monkeypatch.setattr(rr.CLIENT, "stepped", stepped)
+    assert len(desk.session.under_way) == 1
     scene(desk)
-    assert stepped[cell]
-    to = rr.CLIENT.cells[cell]
-    assert (one.state if one else desk.state) == to
-    assert bool(desk.session.under_way) == (to not in (rr.ANSWERED, rr.GIVEN_UP))
+    assert bool(desk.session.under_way) == goes_on
 
 
 def test_requests_have_exactly_these_frames() -> None:

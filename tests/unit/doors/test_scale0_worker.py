@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Released
-from queuedriver.doors.scale0.client import CLIENT, Client
+from queuedriver.doors.scale0.client import Client
 from queuedriver.doors.scale0.worker import (
     ASKING,
     CHECKING,
@@ -554,21 +554,6 @@ def test_answer_to_nothing_is_dropped_and_what_is_no_answer_is_an_error() -> Non
     for frames in ([b"READYOK"], [], [b"WORKREPLY", b"[]"]):
         with pytest.raises(RemoteProtocolError):
             client.hear(b"", frames, 0.0, WALL)
-
-
-def test_each_row_of_the_table_of_frontends_is_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
-    stepped: Counter[tuple[str, str, str]] = Counter()
-    monkeypatch.setattr(CLIENT, "stepped", stepped)
-    client = Client("", timeout=8.0)
-    for _ in range(3):
-        client.ask("d", b"", 0.0)
-    error = frames_of("DISCONNECTERROR", message_id="2", error_code=503)
-    for frames in (answer("1"), answer("1"), error, error):
-        client.hear(b"", frames, 1.0, WALL)
-    for now in (5.0, 8.0):
-        client.tick(now, WALL)
-    assert client.next_tick_at() is None
-    assert stepped.keys() == {row[:3] for row in CLIENT.rows}
 
 
 # The table of workers
