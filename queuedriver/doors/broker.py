@@ -396,6 +396,9 @@ class BrokerLoop(Loop):
                 # What is held goes with what is dealt now.
                 return "other"
             self.talk.flush(now)
+            if self._wanted and not self.trouble:
+                # Somebody was not there: what it had is to be given back.
+                return "other"
             naps = woken == "other" and not self.at_hand and now - self._dealt_at > _AT_WORK
 
     def mend(self) -> None:

@@ -146,6 +146,10 @@ class Requests:
             return _decode_request(memoryview(content)[len(_MAGIC) :])
         return None
 
+    def late(self, now: float, patience: float) -> list[str]:
+        """Return those that have waited for so long."""
+        return [docid for docid, since in self.waiting.items() if now - since >= patience]
+
     def knows(self, request: Request) -> bool:
         """Tell whether it came before."""
         return request.key in self._known

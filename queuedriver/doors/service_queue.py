@@ -338,9 +338,8 @@ class ServiceQueue(msgspec.Struct, eq=False):
         self._look_at = now + _LOOK_EVERY
         self._lives.clear()
         self.requests.look(now)
-        for docid, since in [*self.requests.waiting.items()]:
-            if now - since >= self._exchange.request_patience:
-                self._refuse_late(docid, now)
+        for docid in self.requests.late(now, self._exchange.request_patience):
+            self._refuse_late(docid, now)
         return []
 
     def next_turn_at(self) -> float | None:

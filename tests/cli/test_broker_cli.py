@@ -132,6 +132,7 @@ def test_option_that_a_protocol_does_not_have_does_not_exist(
         ((*SCALE0, "in"), "not both"),
         (("broker", "scale0"), "which queue"),
         (("broker", "roundrobin"), "which queue"),
+        (("broker", "roundrobin", "in", "--advertise", "rose"), "tcp://HOST:PORT"),
         ((*SCALE0, "--preferred", "rose"), "tcp://HOST:PORT"),
         ((*SCALE0, "--group", "tcp://rose"), "tcp://HOST:PORT"),
         ((*SCALE0, "--group", "no-file"), "No such file"),

@@ -8,7 +8,7 @@ import msgspec
 from queuedriver.doors import settings
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.settings import AnyClient, ZmqBroker, ZmqWorker
-from queuedriver.doors.transports.addresses import check_listen, with_port
+from queuedriver.doors.transports.addresses import check_endpoint, check_listen, with_port
 from queuedriver.doors.transports.base import Transport
 from queuedriver.doors.words import ClientSession, WorkerSession
 from queuedriver.errors import BadArgument
@@ -33,6 +33,7 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
     def check(self) -> Self:
         if not (self.input or self.console):
             raise BadArgument("say which queue to deal from")
+        check_endpoint(self.identity.decode())
         return super().check()
 
     def session(self, id: str) -> Exchange[Any]:

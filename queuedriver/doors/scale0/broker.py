@@ -112,6 +112,8 @@ class Worker(exchange.Worker):
     envelope: bool = False
     # Whether it was told FORCENEGOTIATE for its version, and has not had the right one since.
     warned: bool = False
+    # Whether it was told READYOK: what is said of start-ups is said.
+    greeted: bool = False
     # What it was sent and has not answered: identifiers, and their claims.
     sent: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -204,14 +206,19 @@ class Broker(Exchange[Worker]):
             joined.state, joined.envelope = was, worker.envelope
             worker = joined
         self.offer(worker, 0, self._now)
+        worker.greeted = False
         lost = self._not_in_hand(worker, options)
         nothing = was == BUSY and not worker.in_hand
         self._step(worker, "CHECKCONFIG", "nothing in hand" if nothing else "")
         config = msgspec.structs.replace(self._config, identity=wire.frontend_name(worker.name))
         if options.config_version is not None and str(options.config_version) == self._version:
             config = Options(unchanged=True)
-        said = Say(1, f"{shown(worker.name)} asks for its configuration")
-        return [said, *lost, _send(worker, "CONFIG", config)]
+        return [
+            Say(1, "C --- CHECKCONFIG ---> B"),
+            *lost,
+            _send(worker, "CONFIG", config),
+            Say(1, "B --- CONFIG ---> C"),
+        ]
 
     def _not_in_hand(self, worker: Worker, options: Options) -> Effects:
         """Set back what a worker was sent and says it has not: it was lost on its way, or in its
@@ -245,7 +252,11 @@ class Broker(Exchange[Worker]):
         listed = Options(
             heartbeat_interval=interval, time=self._wall(), config_version=self._version
         )
-        return [_send(worker, "READYOK", listed)]
+        answer = _send(worker, "READYOK", listed)
+        if worker.greeted:
+            return [answer]
+        worker.greeted = True
+        return [Say(1, "C --- READY ---> B"), answer, Say(1, "B --- READYOK ---> C")]
 
     def _ping(self, worker: Worker, message: Message) -> Effects:
         if doubts := self._doubts(worker, message):

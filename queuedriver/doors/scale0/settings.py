@@ -12,7 +12,7 @@ from queuedriver.doors.scale0.wire import Group
 from queuedriver.doors.settings import AnyClient, Service, ZmqBroker, ZmqWorker
 from queuedriver.doors.transports.addresses import check_endpoint, host_and_port
 from queuedriver.doors.words import ClientSession, WorkerSession
-from queuedriver.errors import BadArgument
+from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.options import Said
 
 # Where brokers listen for workers, and for clients: to a broker they are the same.
@@ -134,10 +134,14 @@ def _in_file(path: str) -> tuple[str, ...]:
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=Group).brokers
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except OSError as error:
         raise BadArgument(
-            f"--group {path!r} is neither an address as tcp://HOST:8081, nor a file with "
-            f'{{"brokers": ["tcp://HOST:8081", …]}}: {error}'
+            f"--group {path!r} is no address as tcp://HOST:8081, nor a file of them: "
+            f"{error.strerror}"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(
+            f'{path!r} is no broker group ({error}); write {{"brokers": ["tcp://HOST:8081", …]}}'
         ) from None
 
 

@@ -45,10 +45,10 @@ def check_endpoint(text: str) -> str:
 
 def with_port(endpoint: str) -> str:
     """Return an endpoint with a port that is free now, where any would do."""
-    if not endpoint.endswith(":*"):
+    if not endpoint or host_and_port(endpoint)[1]:
         return endpoint
     with socket.create_server(("", 0)) as probe:
-        return f"{endpoint[:-1]}{probe.getsockname()[1]}"
+        return f"{endpoint.rpartition(':')[0]}:{probe.getsockname()[1]}"
 
 
 def _address_of(endpoint: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

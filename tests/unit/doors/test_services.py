@@ -15,6 +15,7 @@ from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.plan import NAPS_BEFORE_LOADING
 from queuedriver.driving.wake import Woken
+from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.openings import opened_with
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 SERVICES = ("full", "other")
 SLOTS = 3
 # Waits of a loop by which it has long been seen whether it is woken.
-MANY = 1000
+MANY = 200
 
 
 class Plain(Exchange[Worker]):
@@ -90,7 +91,7 @@ def test_what_goes_alone_and_has_no_room_keeps_no_worker_from_the_other_services
     house: House,
 ) -> None:
     house.bench.put("full-out/old.ready")
-    house.bench.put("full/suspect.1.failed")
+    house.bench.put(f"full/{names.waiting_name('suspect', 1)}")
     for docid in ("a", "b", "c"):
         house.bench.put(f"other/{docid}.ready")
     assert sorted(house.deal()) == ["a", "b", "c"]
@@ -99,7 +100,7 @@ def test_what_goes_alone_and_has_no_room_keeps_no_worker_from_the_other_services
 def test_what_goes_alone_and_has_room_has_a_worker_kept_for_it(house: House) -> None:
     house.bench.put("other/a.ready")
     assert house.deal() == ["a"]
-    house.bench.put("full/suspect.1.failed")
+    house.bench.put(f"full/{names.waiting_name('suspect', 1)}")
     house.bench.put("other/b.ready")
     for source in house.loop.sources:
         source.wake()

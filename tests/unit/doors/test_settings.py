@@ -15,13 +15,14 @@ from queuedriver.doors.scale0 import settings as scale0
 from queuedriver.errors import BadArgument, ConfigError
 
 
-def test_address_that_peers_are_told_has_a_port_where_any_would_do() -> None:
-    anywhere = ("tcp://127.0.0.1:*", "tcp://127.0.0.1:8080")
+@pytest.mark.parametrize("any_port", ["*", "0"])
+def test_address_that_peers_are_told_has_a_port_where_any_would_do(any_port: str) -> None:
+    anywhere = (f"tcp://127.0.0.1:{any_port}", "tcp://127.0.0.1:8080")
     broker = scale0.BrokerSettings(input="in", listen=anywhere).placed()
-    assert re.fullmatch(r"tcp://127\.0\.0\.1:[0-9]+", broker.address)
+    assert re.fullmatch(r"tcp://127\.0\.0\.1:[1-9][0-9]*", broker.address)
     assert broker.listen[1] == anywhere[1]
     server = roundrobin.WorkerSettings(listen=anywhere[0]).placed()
-    assert re.fullmatch(r"tcp://127\.0\.0\.1:[0-9]+", server.where)
+    assert re.fullmatch(r"tcp://127\.0\.0\.1:[1-9][0-9]*", server.where)
     assert roundrobin.WorkerSettings().placed().where == "tcp://127.0.0.1:6714"
 
 
