@@ -7,7 +7,7 @@ people goes through `escape` or `escape_name`; what programs read is JSON, where
 import os
 import sys
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TextIO
 
@@ -106,10 +106,11 @@ def table(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     wide: int | None = None,
-    always: Collection[str] | None = None,
+    *,
+    without_empty: bool = False,
 ) -> list[str]:
-    """Return aligned lines, the titles first; where it is said which columns are `always` there,
-    without others that are empty. What is in the cells has been escaped.
+    """Return aligned lines, the titles first, with or without columns that are empty. What is in
+    the cells has been escaped.
 
     A title after ">" stands over numbers, which line up at their ends, and one after "~" over what
     gives way on a narrow terminal.
@@ -118,7 +119,7 @@ def table(
     shown = [
         index
         for index, title in enumerate(titles)
-        if always is None or title in always or any(row[index] for row in rows)
+        if not without_empty or any(row[index] for row in rows)
     ]
     cells = [[row[index] for index in shown] for row in (titles, *rows)]
     kinds = [columns[index][:1] for index in shown]

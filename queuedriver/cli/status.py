@@ -2,7 +2,7 @@
 gathered by `overview`."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,7 +15,6 @@ from queuedriver.cli.render import SHARES, Paint, escape_name, table
 from queuedriver.format.units import (
     format_count,
     format_duration,
-    format_eta,
     format_instant,
     format_rate,
     format_size,
@@ -27,10 +26,6 @@ from queuedriver.operating.queue_view import DriverView, QueueView, overview
 _USUAL = ("ready", "failed", "working", "discarded")
 _UNUSUAL = ("written", "writing")
 _DRIVER_COLUMNS = ("DRIVER", "STATE", ">SINCE", "~AT HAND", ">DONE", *SHARES, ">RATE", ">MEMORY")
-_QUEUE_COLUMNS = (
-    *("QUEUE", "STATE", ">READY", ">FAILED", ">LATER", ">WORKING", ">DISCARDED"),
-    *(">DRIVERS", ">RATE", ">ETA"),
-)
 
 
 def status(queues: list[str] = QUEUES, as_json: bool = AS_JSON) -> None:
@@ -48,7 +43,7 @@ def status(queues: list[str] = QUEUES, as_json: bool = AS_JSON) -> None:
         render.write_json({"queues": [_as_json(one) for one in seen]})
         return
     columns, paint = render.columns_of(sys.stdout), render.paint_for(sys.stdout)
-    print(*_lines(seen, columns, paint), sep="\n")
+    print("\n\n".join("\n".join(_queue(one, columns, paint)) for one in seen))
 
 
 def _as_json(seen: QueueView) -> dict[str, object]:
@@ -72,35 +67,8 @@ def _driver_as_json(view: DriverView) -> Any:
     return msgspec.to_builtins(said | seen | looks | {"registered": registration is not None})
 
 
-def _lines(seen: Sequence[QueueView], columns: int | None, paint: Paint) -> Iterator[str]:
-    """Yield one line for each of several queues, then each in full."""
-    if len(seen) > 1:
-        yield from _headed(table(_QUEUE_COLUMNS, [_row(one) for one in seen], columns), paint)
-    for one in seen:
-        if len(seen) > 1:
-            yield ""
-        yield from _queue(one, columns, paint)
-
-
-def _headed(rows: list[str], paint: Paint) -> list[str]:
-    return [paint.head(rows[0]), *rows[1:]]
-
-
-def _row(seen: QueueView) -> tuple[str, ...]:
-    counts = seen.counts
-    words = [word for word, _ in seen.controls.meanings("")]
-    numbers = (counts.ready, counts.failed, counts.later, counts.working + counts.written)
-    return (
-        escape_name(seen.queue),
-        " ".join([*words, "TRIPPED"] if seen.tripped else words),
-        *(f"{number:,}" for number in (*numbers, counts.discarded)),
-        str(len(seen.living)),
-        format_rate(seen.rate),
-        format_eta(seen.counts.waiting, seen.eta),
-    )
-
-
 def _queue(seen: QueueView, columns: int | None, paint: Paint) -> Iterator[str]:
+    """Yield all of one queue, line by line."""
     yield paint.head(escape_name(seen.queue)) + _loud(seen, paint)
     for line in (_counts(seen, paint), _pace(seen), *_arrangements(seen), *_strange(seen)):
         yield f"  {line}"
@@ -108,7 +76,8 @@ def _queue(seen: QueueView, columns: int | None, paint: Paint) -> Iterator[str]:
     if shown:
         yield ""
         rows = [_driver(one, seen.at) for one in shown]
-        yield from _headed(table(_DRIVER_COLUMNS, rows, columns, always=()), paint)
+        head, *lines = table(_DRIVER_COLUMNS, rows, columns, without_empty=True)
+        yield from (paint.head(head), *lines)
     if stopped := len(seen.drivers) - len(shown):
         yield f"{format_count(stopped, 'driver')} left before, as asked"
 

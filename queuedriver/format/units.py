@@ -217,10 +217,3 @@ def format_rate(documents: float) -> str:
     if not documents:
         return ""
     return f"{documents:.1f}/s" if documents >= 0.1 else f"{documents * 3600:.1f}/h"
-
-
-def format_eta(waiting: int, seconds: float | None) -> str:
-    """Return when what waits will be done."""
-    if not waiting:
-        return ""
-    return "unknown" if seconds is None else format_duration(seconds)
