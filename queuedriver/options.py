@@ -11,6 +11,7 @@ import msgspec
 
 from queuedriver.errors import ConfigError
 from queuedriver.format.names import DEFAULT_PUBLISH, MAX_RETRIES
+from queuedriver.format.units import MAX_DURATION
 
 
 class Said(NamedTuple):
@@ -28,6 +29,8 @@ class Said(NamedTuple):
 
     def objection(self, value: float) -> str:
         """Return the allowed range where `value` is outside it; else ""."""
+        if self.unit == "TIME" and value > MAX_DURATION:
+            return "at most 100 years"
         if self.least is None:
             return "" if value > 0 else "more than 0"
         if self.least <= value and (self.most is None or value <= self.most):

@@ -77,6 +77,9 @@ class Directory:
         others may write to. No symlink is followed there: it could lead anywhere. Nor is that
         directory made: where it is missing, it is not mounted, or was moved away.
         """
+        if not os.fspath(path):
+            # As the system has it. Often a variable was not set; it is not the current directory.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         path = os.path.abspath(path)
         if create and not inside:
             make_directory(path)

@@ -26,6 +26,7 @@ from queuedriver.driving.lifetime import OUT_OF_TIME, end_of, time_left
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.signals import Handler, Signals
 from queuedriver.errors import Interrupted
+from queuedriver.format.units import MAX_DURATION
 from queuedriver.options import Options
 
 # Why a driver leaves.
@@ -216,8 +217,8 @@ class Limits(Signals):
         deadline = self.deadline()
         # Where no handler is installed, in a thread, the alarm would end the process.
         if deadline is not None and self._before:
-            # 0 would switch the timer off.
-            left = max(deadline - time.monotonic(), 1e-6)
+            # 0 would switch the timer off, and it counts to some hundred years.
+            left = min(max(deadline - time.monotonic(), 1e-6), MAX_DURATION)
             signal.setitimer(signal.ITIMER_REAL, left, _REPEAT)
 
     def _asked_to_leave(self, number: int, frame: FrameType | None) -> None:

@@ -145,8 +145,9 @@ def opened(
         with _descriptors_told(), contextlib.ExitStack() as locks:
             places = [Place(path, observer, at_end) for path in inputs]
             targets = _open_outputs(outputs, options.publish, at_end, create=True)
-            path = options.archive
-            archive = open_named(path, at_end, "an archive", create=True) if path else None
+            archive = None
+            if (path := options.archive) is not None:
+                archive = open_named(path, at_end, "an archive", create=True)
             others = [target.directory for target in targets] + ([archive] if archive else [])
             check_directories([place.directory for place in places] + others)
             rosters = [place.roster for place in places]
@@ -338,7 +339,7 @@ def _wanted(
         existing=options.existing,
         retries=options.retries,
         retry_delay=options.retry_delay,
-        archive=settings.relative(options.archive, queue) if options.archive else None,
+        archive=None if options.archive is None else settings.relative(options.archive, queue),
         durable=durable,
     )
 

@@ -40,8 +40,9 @@ _PART = re.compile(rf"\s*({_NUMBER})\s*([a-zµ]+)\s*")
 _PLAIN = re.compile(_NUMBER)
 _SIZE = re.compile(rf"({_NUMBER})\s*([a-z]*)")
 _SHOWN = 40
-# The first second of 2001: a smaller number is meant for a duration.
-_EARLIEST = 978_307_200.0
+# The first second of 2001: a smaller number is meant for a duration; and the last one of 9999: a
+# larger one counts milliseconds.
+_EARLIEST, _LATEST = 978_307_200.0, 253_402_300_799.0
 
 
 def parse_duration(text: str) -> float:
@@ -110,7 +111,7 @@ def parse_instant(text: str) -> float:
     """Return seconds since the epoch: `$SLURM_JOB_END_TIME` has them, or a date and a time."""
     plain = text.strip()
     if _PLAIN.fullmatch(plain):
-        if float(plain) >= _EARLIEST:
+        if _EARLIEST <= float(plain) <= _LATEST:
             return float(plain)
     else:
         # Late: few commands have an instant to read.

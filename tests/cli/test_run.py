@@ -316,6 +316,31 @@ def test_what_can_never_work_is_said_at_once(
     assert words in called.err
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["status", ""],
+        ["put", "", "loud.py"],
+        ["run", "", "--to", "out", "--command", "cat"],
+        ["run", "in", "--to", "", "--command", "cat"],
+        ["run", "in", "--to", "out", "--archive", "", "--command", "cat"],
+        ["get", "in", ""],
+        ["quit", ""],
+    ],
+)
+def test_a_path_from_a_variable_that_was_not_set_is_no_directory(
+    place: Path, line: list[str], capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it stand for "none": documents that are to be kept are not deleted."""
+    submit(place / "in", "a")
+    monkeypatch.chdir(place)
+    before = items(place)
+    called = call(capsys, *line, *(["--drain"] if line[0] == "run" else []))
+    assert (called.code, called.err.count("''; mkdir it, or name another\n")) == (66, 1)
+    assert items(place / "in") == ["a.ready"]
+    assert set(items(place)) - {*before, "out"} == set()
+
+
 def test_what_a_module_raises_while_it_is_imported_may_pass(place: Path) -> None:
     (place / "refused.py").write_text("raise ConnectionRefusedError(111, 'no; not today')\n")
     called = command("run", "in", "--no-output", "--call", "refused:shout", cwd=place)

@@ -1,6 +1,7 @@
 """Signals only record, but for one exception; and no document takes for ever."""
 
 import faulthandler
+import math
 import os
 import select
 import signal
@@ -293,6 +294,13 @@ def test_the_end_of_the_grace_interrupts_the_users_code() -> None:
     with installed(grace=0.01) as limits, pytest.raises(Interrupted) as caught:
         limits.run(work)
     assert caught.value.reason == "leaving"
+
+
+@pytest.mark.parametrize("until", [1.8e12, math.inf])
+def test_an_end_of_time_that_no_timer_counts_to_fails_no_document(until: float) -> None:
+    with installed(until=until) as limits:
+        limits.begin()
+        assert limits.run(lambda: "done") == "done"
 
 
 def test_who_hurries_is_not_kept_by_the_next_document() -> None:

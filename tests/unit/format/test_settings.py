@@ -1,5 +1,6 @@
 """What a queue's drivers agreed on survives, and names outputs as it was meant."""
 
+import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,6 +126,8 @@ def test_second_names_are_of_the_same_kind_and_all_differ(docid: str, template: 
         (Options(batch=0), "--batch 0"),
         (Options(batch=2, retries=0), "--batch needs --retries"),
         (Options(timeout=0), "--timeout 0"),
+        (Options(timeout=math.inf), "--timeout inf: at most 100 years"),
+        (Options(hard_after=1e12), "--hard-after 1000000000000.0: at most 100 years"),
         (Options(max_output_items=0), "--max-output-items 0"),
         (Options(max_documents=-1), "--max-documents -1"),
         (Options(max_age=0.0), "--max-age"),

@@ -39,7 +39,8 @@ def test_an_instant_without_an_offset_is_in_local_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "90", "-1795107600", "10min", "tomorrow", "2031-13-01", "1e9", "0"]
+    "text",
+    ["", "90", "-1795107600", "1795107600000", "10min", "tomorrow", "2031-13-01", "1e9", "0"],
 )
 def test_what_is_no_instant_is_refused_with_what_would_be_right(text: str) -> None:
     with pytest.raises(ValueError, match=r"right would be '2031-05-01 14:00', or seconds since"):
