@@ -11,7 +11,7 @@ The path of the pipeline's file is only text here: to resolve a link in it could
 import contextlib
 import os
 
-from queuedriver.disk.filesystem import libc, open_fd, write_all
+from queuedriver.disk.filesystem import c_name, libc, open_fd, write_all
 from queuedriver.format.records import encode
 from watchdogd.control import host_file
 from watchdogd.driver_ids import digits_of, state_directory
@@ -38,7 +38,7 @@ def save(report: HostReport) -> None:
             os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
         exchange = getattr(libc(), "renameat2", None)
         # The first one has nothing to change places with; and some systems cannot do it.
-        if exchange is None or exchange(_HERE, aside, _HERE, path, _EXCHANGE):
+        if exchange is None or exchange(_HERE, c_name(aside), _HERE, c_name(path), _EXCHANGE):
             os.replace(aside, path)
 
 

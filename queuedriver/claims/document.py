@@ -187,8 +187,8 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
     stem: str = ""
     # What there is, but for the one that goes without saying (`blind`).
     noted: list[Written] = []
-    # Whether there is just the usual output, written here, of a plain claim: then nobody need look
-    # at it again.
+    # Whether there is just the usual output of a plain claim, written here or looked for since:
+    # then nobody need look at it again.
     blind: bool = False
     # Whether another process writes any: where that went has to be looked at.
     elsewhere: bool = False
@@ -274,6 +274,17 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
             if is_trouble(error) or (isinstance(error, FileNotFoundError) and directory.moved()):
                 raise trouble(error, f"looking at {path}") from None
             raise
+
+    def make_blind(self) -> bool:
+        """Let the claim end by the blind hand-over if there is just the usual output, and it is
+        where another process was to write it; return whether that is so."""
+        # What cannot be looked at now is looked at once more by whoever takes the other way.
+        with suppress(OSError):
+            usual = self.plain and len(self.noted) == 1 and self.noted[0] == self.expected
+            if usual and not (self.elsewhere and self.missing()):
+                self.noted.clear()
+                self.blind = True
+        return self.blind
 
     def discard(self) -> None:
         """Remove everything written: the claim failed, or was taken back."""

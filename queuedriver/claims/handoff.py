@@ -27,7 +27,7 @@ import msgspec
 
 from queuedriver.claims.document import Document, Outputs, Written
 from queuedriver.claims.outcomes import OF_THE_ITEM
-from queuedriver.disk.filesystem import NOREPLACE, Directory, libc, move, sync_written
+from queuedriver.disk.filesystem import NOREPLACE, Directory, c_name, move, sync_written
 from queuedriver.disk.mounts import is_local
 from queuedriver.errors import FileSystemTrouble, OutputMissing
 from queuedriver.format import names
@@ -102,13 +102,13 @@ def hand_over(claim: Claim) -> bool:
     equal names, where a rename can refuse to replace (`InputQueue.plain`, `Outputs.blind`).
     """
     stem = claim.outputs.stem
-    source, output = claim.of.fds
+    source, output, rename_new = claim.of.handing
     written = stem + ".written"
     final = claim.docid + ".ready"
     try:
         os.rename(claim.name, written, src_dir_fd=source, dst_dir_fd=source)
         claim.name = written
-        if libc().renameat2(output, stem + ".writing", output, final, NOREPLACE):
+        if rename_new(output, c_name(stem + ".writing"), output, c_name(final), NOREPLACE):
             return False
         claim.published = (final,)
         os.unlink(written, dir_fd=source)

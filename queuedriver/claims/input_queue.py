@@ -21,7 +21,7 @@ from queuedriver.claims.handoff import CLAIMS, Claim
 from queuedriver.claims.liveness import DRIVERS
 from queuedriver.claims.outcomes import DONE, OF_THE_ITEM, Doubted, Ending, from_exception
 from queuedriver.claims.picking import Lookahead, Picker
-from queuedriver.disk.filesystem import A_LITTLE, Directory
+from queuedriver.disk.filesystem import A_LITTLE, Directory, libc
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.neighbours import landmark
 from queuedriver.errors import FileSystemTrouble, ProcessorFailed
@@ -91,8 +91,10 @@ class InputQueue:
             self.drivers, self.discarded = outer.drivers, outer.discarded
         self.attempts = Attempts(attempts, self.discarded)
         self.output = targets[0].directory if targets else directory
-        # Of the two, for whoever renames in them: a directory keeps its number when it is reopened.
-        self.fds = directory.fd, self.output.fd
+        # Of the two, and what renames without replacing, for whoever hands over as usual: a
+        # directory keeps its number when it is reopened.
+        rename_new: Any = getattr(libc(), "renameat2", None)
+        self.handing = directory.fd, self.output.fd, rename_new
         # What the outputs are, for whoever finds what was committed for them.
         self.opened_as = tuple(target.identity for target in targets)
         # Outputs that were gone when we were to publish them, by the names they had.

@@ -57,7 +57,7 @@ JOURNAL_KEPT = 90 * DAY
 SWEEP_EVERY = 15 * MINUTE
 # A start should not take longer because a million documents wait: what is beyond so many names,
 # later looks find when some have gone.
-_NAMES = 10_000
+_NAMES = 4096
 
 
 def _inside(name: str) -> str:
@@ -235,6 +235,9 @@ def sweep_rows(swept: Swept, rows: Sequence[Leftover], most: int | None = _NAMES
     with swept.queue.subdirectory(rows[0].where) as where:
         # Once: of a queue in which many wait it takes longer than all else.
         listed = list(itertools.islice(where.names(), most))
+        if not rows[0].where:
+            # In a queue nearly all wait, and no row is of those.
+            listed = [name for name in listed if not name.endswith(".ready")]
         for row in rows:
             _sweep_row(swept, row, where, list(filter(row.is_one, listed)))
 

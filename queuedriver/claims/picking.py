@@ -67,7 +67,8 @@ _KEEP_CLAIMS = 10_000
 # any few that follow each other are spread evenly. Both as (prime, step). A crowd of so many
 # drivers takes the larger one, or some would have twice as many as others, and of thousands many
 # none.
-_FEW, _MANY = (4093, 2531), (65537, 40507)
+# Of a driver that is alone everything is.
+_ONE, _FEW, _MANY = (1, 1), (4093, 2531), (65537, 40507)
 _CROWD = 512
 _GOLDEN = 0.618034
 # A block of which so many names have fewer than half as many inode numbers is divided by name:
@@ -389,7 +390,7 @@ class Lookahead:
 @lru_cache(64)
 def _deal(part: int, of: int) -> tuple[int, frozenset[int]]:
     """Deal the remainders of a number out to so many drivers; return it, and those of one."""
-    dealt, step = _FEW if of < _CROWD else _MANY
+    dealt, step = _ONE if of == 1 else _FEW if of < _CROWD else _MANY
     back = pow(step, -1, dealt)
     first, end = (-(-one * dealt // of) for one in (part, part + 1))
     return dealt, frozenset(one * back % dealt for one in range(first, end))

@@ -145,7 +145,7 @@ class Directory:
         target = self if to is None else to
         if target._noreplace:
             # renameat2, which Python does not have.
-            if not libc().renameat2(self.fd, old, target.fd, new, NOREPLACE):
+            if not libc().renameat2(self.fd, c_name(old), target.fd, c_name(new), NOREPLACE):
                 return
             code = ctypes.get_errno()
             if code not in _NO_NOREPLACE:
@@ -539,21 +539,17 @@ def copy_all(source: int, target: int) -> None:
         write_all(target, data)
 
 
-class _Name:
-    """A name as a C function gets it."""
-
-    # As os.rename has them: in an old locale, names are not UTF-8.
-    from_param = operator.methodcaller(
-        "encode", sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
-    )
+# Returns a name as the C library takes it, and os.rename does: in an old locale that is not UTF-8.
+c_name = operator.methodcaller(
+    "encode", sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+)
 
 
 @cache
 def libc() -> Any:
     library = ctypes.CDLL(None, use_errno=True)
-    number, text = ctypes.c_int, _Name
-    # Older C libraries do not have it, whatever their kernel can do: then look, and rename.
-    if hasattr(library, "renameat2"):
-        library.renameat2.argtypes = (number, text, number, text, ctypes.c_uint)  # type: ignore[assignment]
-    library.sync_file_range.argtypes = (number, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    # What renameat2 takes is not said: to check it costs half a microsecond of each document. Older
+    # C libraries do not have it, whatever their kernel can do: then look, and rename.
+    wide = ctypes.c_int64
+    library.sync_file_range.argtypes = (ctypes.c_int, wide, wide, ctypes.c_uint)
     return library

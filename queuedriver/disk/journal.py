@@ -6,10 +6,10 @@ at once, in the order of time.
 
 A writer is a driver id, or `put-<host>` for the submitters of one host: no file is written by two
 hosts, because network file systems lose lines when two append. Lines are kept in memory until the
-driver's next look, 0.1 s (0.5 s where each write is a request to a server), and leave in one
-write(2) with O_APPEND, so a crash costs as much and at most cuts the last line; the next writer
-starts on a line of its own. A reader skips and counts what does not parse; meanwhile files may be
-appended to, rotated and removed, by any number of writers.
+driver's next look, 0.1 s (0.5 s where each write is a request to a server), or until they are many,
+and leave in one write(2) with O_APPEND, so a crash costs as much and at most cuts the last line;
+the next writer starts on a line of its own. A reader skips and counts what does not parse;
+meanwhile files may be appended to, rotated and removed, by any number of writers.
 
 The journal is for people. Nothing is decided by it, so its troubles (a full disk, a read-only
 file system) stop no work and charge no document: a bounded number of lines waits for better times,
@@ -37,6 +37,10 @@ _RETRY = 1.0
 _MAX_PENDING = 10_000
 # `.queuedriver/journal`: where others may write, these two are to be no symlinks.
 _INSIDE = 2
+
+# So many lines are written at once: more would be kept in memory that is new to the process, which
+# costs a driver of short documents more than the write.
+_MOST_TOGETHER = 256
 
 # How many journals `lately` reads, and how much of the end of each, in bytes: a few requests to the
 # server of a network file system, for some hundred documents.
@@ -103,8 +107,8 @@ class Journal:
         _journals.add(self)
 
     def note(self, event: str, docid: str = "", *, at: float | None = None, **facts: Any) -> None:
-        """Remember an event, with what else is known of it (fields of `Event`). Costs a fraction of
-        a microsecond, touches nothing, cannot fail."""
+        """Remember an event, with what else is known of it (fields of `Event`); write what is
+        remembered, where that is much. Cannot fail."""
         at = time.time() if at is None else at
         self.add(
             [Event(at=at, event=event, docid=docid, host=self.host, driver=self.writer, **facts)]
@@ -116,6 +120,8 @@ class Journal:
             # A tenth at once: dropping one from the head of a list moves all the others.
             del self.pending[: _MAX_PENDING // 10]
         self.pending += events
+        if len(self.pending) >= _MOST_TOGETHER and self.trouble is None:
+            self.flush()
 
     @property
     def unnoted(self) -> str:

@@ -57,6 +57,9 @@ Path = str | os.PathLike[str]
 
 # More documents than are ever claimed in a turn.
 _MANY = 1 << 30
+# So many that were handed over are noted, though there was no look yet: what is remembered of more
+# of them takes memory that is new to the process, and that costs a tenth of a short document.
+_NOTED_TOGETHER = 256
 # The last word of a life that ends because an output was replaced; another one begins.
 REPLACED = "replaced"
 
@@ -310,13 +313,14 @@ class Turns(Loop):
             self.at_hand = (claim,)
             if apart:
                 self._begin(self.at_hand)
+            outputs = claim.outputs
             began = clock()
             if board is not None:
                 board.began(claim.docid, began)
             if is_limited:
                 limits.begun(began)
             try:
-                process(claim, claim.outputs, limits)
+                process(claim, outputs, limits)
                 if not claim.seen:
                     claim.check()
             except ANYTHING as error:
@@ -325,7 +329,9 @@ class Turns(Loop):
             if ended >= look_at:
                 self._fence(self.at_hand)
                 apart = True
-            if failed is not None or not (durable or (claim.outputs.blind and hand_over(claim))):
+            if failed is not None or not (
+                durable or ((outputs.blind or outputs.make_blind()) and hand_over(claim))
+            ):
                 with abandoning(self.at_hand):
                     # Those before it were done: nobody is to believe that many failed in a row.
                     self.group.flush()
@@ -374,6 +380,9 @@ class Turns(Loop):
         self.at_hand = ()
         if self._hopeless is not None:
             raise self._hopeless
+        for queue in self.queues:
+            if len(queue.handed_over) >= _NOTED_TOGETHER:
+                queue.note_handed_over()
         if self._counts:
             self.count()
             if self._done_or_waiting >= self.recycling.documents:

@@ -143,8 +143,10 @@ class Mint:
 
     def next(self, now_us: int) -> str:
         """Return a new N that tells the time. The clock may step back; the serial does not."""
-        self.last = serial = now_us if now_us > self.last else self.last + 1
-        return self.form(serial)
+        if now_us <= self.last:
+            now_us = self.last + 1
+        self.last = now_us
+        return self.form(now_us)
 
 
 def life_name(driver: str, salt: str) -> str:

@@ -185,10 +185,11 @@ class Child:
 
     def obeys(self, limits: Limits) -> str | None:
         """Wait for the end; return None when it came, or why it must come."""
-        with self.listening(limits, {}):
-            while not self.ended(self.turn(limits.deadline(), limits)):
-                if (reason := limits.reason()) is not None:
-                    return reason
+        self._poll.register(limits.wake_fd, select.POLLIN)
+        while not self.ended(self.turn(limits.deadline(), limits)):
+            if (reason := limits.reason()) is not None:
+                self.ignore(limits.wake_fd)
+                return reason
         return None
 
     def end(self, grace: float) -> Ended:

@@ -21,7 +21,6 @@ everything else failed. The end of stderr goes into the report, and that of stdo
 its process group.
 """
 
-import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -96,20 +95,23 @@ class CommandProcessor(Program):
             for word, slot in template.outputs.items()
         }
         values = {"docid": document.docid, "attempt": str(document.attempt), **paths}
-        with contextlib.ExitStack() as opened:
-            stderr = opened.enter_context(contextlib.closing(Stderr()))
+        stderr, fds = Stderr(), list[int]()
+        try:
             stdin, stdout = None, stderr.writer
             if "input" in template.words:
                 values["input"] = document.path
             else:
-                opened.callback(os.close, stdin := document.descriptor())
+                fds.append(stdin := document.descriptor())
             if not paths and outputs.targets:
-                opened.callback(os.close, stdout := outputs.open_reserved())
-            arguments = template.fill(values)
-            with self.spawn(arguments, stdin, stdout, stderr.writer) as child:
+                fds.append(stdout := outputs.open_reserved())
+            with self.spawn(template.fill(values), stdin, stdout, stderr.writer) as child:
                 child.keep(stderr)
                 reason = child.obeys(limits)
                 ended = child.reap() if reason is None else child.end(self.grace)
+        finally:
+            stderr.close()
+            for fd in fds:
+                os.close(fd)
         if reason == "leaving":
             raise Interrupted(reason)
         self._judge(reason, ended, stderr)
@@ -121,12 +123,12 @@ class CommandProcessor(Program):
 
     def _judge(self, reason: str | None, ended: Ended, tail: Tail) -> None:
         """Raise what the end of the command means, unless it is done."""
+        if reason is None and ended.code == _DONE and ended.alone:
+            return
         words = tail.after(ended.words)
         if reason is not None:
             cause, words = reason, "took longer than the document's time-out"
         elif ended.code == _DONE:
-            if ended.alone:
-                return
             cause, words = "hung", "left a process that SIGKILL does not end"
         elif ended.code == LATER:
             raise TryLater(LATER_AFTER, f"{self.arguments[0]} {words}")

@@ -581,9 +581,10 @@ class Libc:
         self._kernel = kernel
         self._errno = 0
 
-    def renameat2(self, src_fd: int, src: str, dst_fd: int, dst: str, flags: int) -> int:
+    def renameat2(self, src_fd: int, src: bytes, dst_fd: int, dst: bytes, flags: int) -> int:
         assert flags == RENAME_NOREPLACE
-        return self._answer(self._kernel.rename_noreplace, src, dst, src_fd, dst_fd)
+        names = os.fsdecode(src), os.fsdecode(dst)
+        return self._answer(self._kernel.rename_noreplace, *names, src_fd, dst_fd)
 
     def syncfs(self, fd: int) -> int:
         return self._answer(self._kernel.syncfs, fd)

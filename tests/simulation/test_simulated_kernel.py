@@ -122,7 +122,9 @@ class Caller:
         self.os.rename(old, new, src_dir_fd=self.fds[place], dst_dir_fd=self.fds[there])
 
     def _rename_new(self, place: int, old: str, there: int, new: str) -> int:
-        failed = self.libc.renameat2(self.fds[place], old, self.fds[there], new, RENAME_NOREPLACE)
+        fds = self.fds[place], self.fds[there]
+        source, target = os.fsencode(old), os.fsencode(new)
+        failed = self.libc.renameat2(fds[0], source, fds[1], target, RENAME_NOREPLACE)
         return self._errno() if failed else 0
 
     def _link(self, place: int, old: str, there: int, new: str) -> None:

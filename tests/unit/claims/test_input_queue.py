@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -249,6 +250,39 @@ def test_a_usual_document_is_handed_over_by_three_calls(pair: Pair) -> None:
     assert hand_over(claim)
     assert (claim.fate, claim.published) == ("published", ("doc.ready",))
     assert (pair.states(), pair.bench.ls("out")) == ({}, ["doc.ready"])
+
+
+@pytest.mark.parametrize("how", ["path", "stdout", "text"])
+def test_the_usual_output_of_a_program_is_handed_over_by_three_calls_once_it_was_looked_for(
+    pair: Pair, how: str
+) -> None:
+    claim = pair.claim()
+    if how == "path":
+        Path(claim.outputs.reserve()).write_bytes(b"result")
+    elif how == "stdout":
+        os.close(claim.outputs.open_reserved())
+    else:
+        claim.outputs.take("result", pair.limits)
+    assert claim.outputs.make_blind()
+    assert hand_over(claim)
+    assert (claim.fate, claim.published) == ("published", ("doc.ready",))
+    assert (pair.states(), pair.bench.ls("out")) == ({}, ["doc.ready"])
+
+
+@pytest.mark.parametrize("how", ["missing", "a directory", "another ending", "two", "nothing"])
+def test_any_other_output_of_a_program_takes_the_general_path(pair: Pair, how: str) -> None:
+    claim = pair.claim()
+    if how != "nothing":
+        path = Path(claim.outputs.reserve(ext="pdf" if how == "another ending" else None))
+        if how == "a directory":
+            path.mkdir()
+        elif how != "missing":
+            path.write_bytes(b"result")
+    if how == "two":
+        Path(claim.outputs.reserve("other")).write_bytes(b"more")
+    noted = list(claim.outputs.noted)
+    assert not claim.outputs.make_blind()
+    assert claim.outputs.noted == noted
 
 
 @pytest.mark.parametrize("settings", [{"durable": True}, {"archive": "x"}, {"existing": "replace"}])

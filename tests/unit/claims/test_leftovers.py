@@ -88,6 +88,17 @@ def test_a_start_lists_no_directory_twice(bench: "Bench", monkeypatch: pytest.Mo
     assert max(listed.values()) <= 2
 
 
+def test_what_waits_is_taken_for_no_kind_of_leftover_without_a_closer_look(bench: "Bench") -> None:
+    for docid in ("doc", "paper.pdf"):
+        bench.put(f"in/{docid}.ready")
+    bench.put("in/notes.txt")
+    looked_at: list[str] = []
+    row = leftovers.OF_DRIVEN[0]._replace(is_one=looked_at.append)
+    queue = bench.directory("in")
+    leftovers.sweep_rows(leftovers.Swept(queue, queue), [row])
+    assert looked_at == ["notes.txt"]
+
+
 def test_a_sweep_removes_nothing_else_however_old(bench: "Bench") -> None:
     files = ["doc.ready", "notes.txt", ".hidden", ".asides", "discarded/doc"]
     inside = ["settings.json", "drivers/d.json", "attempts/doc.7.failed.json"]

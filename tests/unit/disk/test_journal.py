@@ -141,6 +141,15 @@ def test_the_disk_is_touched_once_in_an_interval_and_not_before_there_is_news(
     journal.close()
 
 
+def test_many_lines_are_written_before_they_take_much_memory(directory: Path) -> None:
+    journal = journal_in(directory)
+    for number in range(1000):
+        journal.note("published", f"{number:03d}")
+    assert len(journal.pending) < 256
+    assert len(docids(directory)) + len(journal.pending) == 1000
+    journal.close()
+
+
 def test_a_journal_goes_on_where_an_earlier_run_of_the_driver_ended(directory: Path) -> None:
     for docid in ("a", "b"):
         journal = journal_in(directory)

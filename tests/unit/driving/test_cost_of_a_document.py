@@ -13,17 +13,20 @@ from typing import Any
 import pytest
 
 from queuedriver.claims.document import Document
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.setup import Opened
 from queuedriver.options import Options
+from queuedriver.processors.command import CommandProcessor
 
 DOCUMENTS, FIRST, LAST = 500, 50, 450
 # On Python 3.11; later ones have other bytecodes, and fewer frames. And as much again for being
 # watched: it shows a document when it begins and when it ends.
 BYTECODES, FRAMES = 460, 12
 BYTECODES_SHOWN, FRAMES_SHOWN = 70, 3
+BYTECODES_OF_A_COMMAND, FRAMES_OF_A_COMMAND = 1650, 79
 
 
 class Count:
@@ -82,6 +85,69 @@ def test_ordinary_document_costs_no_more_than_was_measured(
     assert count.frames / each <= FRAMES + watched * FRAMES_SHOWN
     if board is not None:
         assert board.read().totals.documents == DOCUMENTS
+        board.close()
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="counted on Python 3.11")
+def test_document_of_a_command_costs_no_more_than_was_measured(tmp_path: Path) -> None:
+    """Besides the command itself; that is four times what it costs to call a function."""
+    documents, first, last = 40, 5, 35
+    (tmp_path / "in").mkdir()
+    for number in range(documents):
+        (tmp_path / "in" / f"doc{number:07}.ready").touch()
+    count, done = Count(), itertools.count()
+
+    class Command(CommandProcessor):
+        def process(self, *given: Any) -> None:
+            count.counting = first <= next(done) < last
+            super().process(*given)
+
+    clock = itertools.chain(itertools.repeat(0.0, 3 * documents), itertools.count(1.0)).__next__
+    options = Options(drain=True)
+    driver = Driver(
+        tmp_path / "in", Command("true"), tmp_path / "out", options=options, clock=clock
+    )
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        driver.run()
+    finally:
+        sys.settrace(before)
+    assert len([*(tmp_path / "out").glob("*.ready")]) == documents
+    assert count.bytecodes / (last - first) <= BYTECODES_OF_A_COMMAND
+    assert count.frames / (last - first) <= FRAMES_OF_A_COMMAND
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_what_a_driver_keeps_of_what_it_has_done_does_not_grow_until_it_looks(
+    watched: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that is new to the process costs a tenth of a short document."""
+    (tmp_path / "in").mkdir()
+    for number in range(2 * DOCUMENTS):
+        (tmp_path / "in" / f"doc{number:07}.ready").touch()
+    board = Board.create(str(tmp_path / "board")) if watched else None
+    queues, kept = list[InputQueue](), list[int]()
+    opened = InputQueue.__init__
+
+    def noted(queue: InputQueue, *told: Any, **more: Any) -> None:
+        opened(queue, *told, **more)
+        queues.append(queue)
+
+    monkeypatch.setattr(InputQueue, "__init__", noted)
+
+    def process(document: Document) -> bytes:
+        kept.append(len(queues[0].handed_over) + len(queues[0].journal.pending))
+        return b""
+
+    # No time passes until all is done.
+    clock = itertools.chain(itertools.repeat(0.0, 7 * DOCUMENTS), itertools.count(1.0)).__next__
+    options = Options(drain=True)
+    out = tmp_path / "out"
+    Driver(tmp_path / "in", process, out, options=options, clock=clock, board=board).run()
+    assert len(kept) == 2 * DOCUMENTS
+    assert max(kept) < 512
+    if board is not None:
         board.close()
 
 
