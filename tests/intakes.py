@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from queuedriver.claims.liveness import CRASHED, Observer
+from queuedriver.claims.liveness import CRASHED, Observer, Roster
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
 from queuedriver.format.records import Registration
@@ -52,18 +52,18 @@ class Site:
         self, id: str = "one", salt: str = "0001", *, leases: bool = True, **given: Any
     ) -> Watcher:
         """An intake that has registered."""
-        wanted = {"settle": SETTLE, "min_free": 0, "durable": False, **given}
+        wanted = {"settle": SETTLE, "min_free": 0, **given}
         options = IntakeOptions(**wanted).check()
         folder, queue = (self._opened(path) for path in (self.folder, self.queue))
         where, name = (queue, INSIDE) if options.leaves else (folder, PRIVATE)
         directory = self._keep(where.subdirectory(name, create=True))
         intakes = self._keep(directory.subdirectory("intakes", create=True))
-        home = Home(directory, intakes, Observer(lambda: self.now))
-        home.mint = names.Mint(id, salt)
+        roster = Roster(intakes, Observer(lambda: self.now))
+        home = Home(directory, roster, names.Mint(id, salt))
         said = Registration(
             id=id,
             salt=salt,
-            identity=home.observer.me,
+            identity=roster.observer.me,
             inputs=(str(self.folder),),
             started_at=0.0,
             beat_at=0.0,

@@ -1,5 +1,6 @@
 """`intake`: take what others drop into a folder."""
 
+import os
 from typing import Annotated, Any
 
 from queuedriver.cli import program, say
@@ -38,8 +39,10 @@ def intake(
     """
     from queuedriver.intake.intake import Intake
 
+    told |= {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
+    told["refused"] = told["refused"] and os.path.abspath(told["refused"])
     try:
-        options = IntakeOptions(**{**told, **_tuples(told)}).check()
+        options = IntakeOptions(**told).check()
     except ConfigError as error:
         raise BadArgument(str(error)) from None
     with Queue.open(queue) as opened:
@@ -53,7 +56,3 @@ def intake(
     if not quiet:
         say(f"{left.word}: {left.why}; {format_count(left.counters.documents, 'document')} taken")
     return left.exit_code
-
-
-def _tuples(told: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
-    return {name: tuple(value) for name, value in told.items() if isinstance(value, list)}

@@ -5,8 +5,8 @@ intake       one intake from its start to its end
 options      what it may be told
 rules        when a file is taken, and why it is not yet: pure
 folder       which files there are, and whether anybody writes one
-examining    one look at one file, by the rules; and why it waits, for whoever asks
-contents     whether a file is whole, and whether it entered before
+examining    one look at one file, by the rules: whether it is whole, and whether it entered before;
+             and why it waits, for whoever asks
 handover     from a folder that may be written: each step is one rename
 ledger       from a folder that stays as it is
 home         the intakes of a folder, and who of them lives

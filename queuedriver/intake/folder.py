@@ -49,18 +49,18 @@ class Listing(msgspec.Struct, eq=False):
         return self.listed_at < self.moved_at + _BLUR or now > self.listed_at + _ANYWAY
 
     def read(self, directory: Directory, now: float) -> None:
-        """List the directory."""
-        self.files, self.directories, self.others, self.listed_at = {}, [], 0, now
+        """List the directory; what fails half-way changes nothing."""
+        files, directories, others = dict[str, int](), list[str](), 0
         with directory.scan() as entries:
             for entry in entries:
-                name = entry.name
                 if entry.is_file(follow_symlinks=False):
-                    self.files[name] = entry.inode()
+                    files[entry.name] = entry.inode()
                 elif not entry.is_dir(follow_symlinks=False):
-                    self.others += 1
-                elif name[0] != ".":
-                    self.others += 1
-                    self.directories.append(name)
+                    others += 1
+                elif entry.name[0] != ".":
+                    others += 1
+                    directories.append(entry.name)
+        self.files, self.directories, self.others, self.listed_at = files, directories, others, now
 
 
 class Changes(NamedTuple):
@@ -70,38 +70,37 @@ class Changes(NamedTuple):
     gone: set[str]
 
 
-class Folder:
+class Folder(msgspec.Struct, eq=False):
     """A folder that others drop files into."""
 
-    def __init__(self, directory: Directory, depth: int, without: frozenset[str]) -> None:
-        self.directory = directory
-        # How many levels of sub-directories are looked into, and which of the first are not.
-        self._depth = depth
-        self._without = without
-        # By the path below the folder; "" is the folder.
-        self._listings: dict[str, Listing] = {}
+    directory: Directory
+    # How many levels of sub-directories are looked into, and which are not, as paths below it.
+    depth: int
+    without: frozenset[str]
+    # By the path below the folder; "" is the folder.
+    listings: dict[str, Listing] = {}
 
     @property
     def others(self) -> int:
         """Count what is there and is no file; sub-directories that are not looked into, too."""
-        return sum(one.others for one in self._listings.values()) - max(len(self._listings) - 1, 0)
+        return sum(one.others for one in self.listings.values()) - max(len(self.listings) - 1, 0)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the paths of all directories that are looked into."""
-        return tuple(os.path.join(self.directory.path, at) for at in self._listings)
+        return tuple(os.path.join(self.directory.path, at) for at in self.listings)
 
     def look(self, now: float) -> Changes:
         """Look for names that came and went."""
-        changes = Changes([], set())
-        before, self._listings = self._listings, {}
-        self._look_into("", before, changes, now)
-        for at in before.keys() - self._listings.keys():
-            changes.gone.update(os.path.join(at, name) for name in before[at].files)
+        changes, found = Changes([], set()), dict[str, Listing]()
+        self._look_into("", found, changes, now)
+        for at in self.listings.keys() - found.keys():
+            changes.gone.update(os.path.join(at, name) for name in self.listings[at].files)
+        self.listings = found
         return changes
 
-    def _look_into(self, at: str, before: dict[str, Listing], changes: Changes, now: float) -> None:
-        listing = self._listings[at] = before.get(at) or Listing()
+    def _look_into(self, at: str, found: dict[str, Listing], changes: Changes, now: float) -> None:
+        listing = found[at] = self.listings.get(at) or Listing()
         try:
             with self.opened(at) as directory:
                 if listing.is_due(directory.status().st_mtime_ns, now):
@@ -117,9 +116,9 @@ class Folder:
             if not at:
                 raise
         level = at.count("/") + 1 if at else 0
-        for name in listing.directories if level < self._depth else ():
-            if at or name not in self._without:
-                self._look_into(os.path.join(at, name), before, changes, now)
+        for name in listing.directories if level < self.depth else ():
+            if (below := os.path.join(at, name)) not in self.without:
+                self._look_into(below, found, changes, now)
 
     def opened(self, at: str) -> AbstractContextManager[Directory]:
         """Open a directory of the folder; no symlink is followed there."""

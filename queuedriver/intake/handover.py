@@ -38,6 +38,9 @@ from queuedriver.intake.home import Home
 from queuedriver.intake.options import REFUSED, IntakeOptions, Told, fill
 from queuedriver.intake.rules import Facts, facts_of
 
+# Bytes: beside a longer name there is no room for that of its report, or for a second file of it.
+_LONGEST_REFUSED = 255 - len(names.REPORT) - len("~") - 18
+
 
 class Claim(NamedTuple):
     """A drop that one N is to take, be it claimed or about to be."""
@@ -71,16 +74,12 @@ class Claim(NamedTuple):
 Place = tuple[Directory, str]
 
 
-def archive_of(folder: Directory, form: str) -> Directory:
-    """Open where files go today that were taken."""
-    return folder.subdirectory(time.strftime(form), create=True)
-
-
-def refused_of(folder: Directory, where: str | None) -> Directory:
-    """Open where files go that were refused."""
-    if where is None:
-        return folder.subdirectory(REFUSED, create=True)
-    return Directory.open(where, create=True)
+def kept_in(folder: Directory, where: str) -> Directory:
+    """Open where files go for good: an absolute path, or, today, a form of a date below the
+    folder."""
+    if os.path.isabs(where):
+        return Directory.open(where, create=True)
+    return folder.subdirectory(time.strftime(where), create=True)
 
 
 class Handover(msgspec.Struct, eq=False):
@@ -94,6 +93,8 @@ class Handover(msgspec.Struct, eq=False):
     copies: Directory
     claims: Directory
     journal: Journal
+    # Names of copies that were begun, and are not published.
+    begun: set[str] = set()
 
     @property
     def options(self) -> IntakeOptions:
@@ -102,6 +103,9 @@ class Handover(msgspec.Struct, eq=False):
     def stays(self, path: str, facts: Facts) -> bool:
         """Return whether a file was taken, or refused, as it is, and stays."""
         return False
+
+    def sweep(self) -> None:
+        """Forget what was taken long ago, and is gone: of what is taken away nothing is kept."""
 
     # Claim
 
@@ -149,28 +153,23 @@ class Handover(msgspec.Struct, eq=False):
 
     # Enter
 
-    def enter(self, claims: Collection[Claim]) -> dict[Claim, OSError | None]:
-        """Let sealed claims into the queue; return those that are in, each with None, and those
-        that cannot enter, or are gone, with the reason. What is missing has changed meanwhile."""
-        entered: dict[Claim, OSError | None] = {}
-        renamed = {claim for claim in claims if self._enters_by_rename(claim)}
-        if self.options.durable:
-            self.claims.sync_files(claim.working for claim in renamed)
-        for claim in claims:
-            try:
-                final = self._rename(claim) if claim in renamed else self._carry(claim)
-            except OSError as error:
-                if is_trouble(error):
-                    raise
-                entered[claim] = error
-                continue
-            if final is not None:
-                entered[claim] = None
-                self.note("submitted", claim.docid, f"from {self.origin(claim)}", final)
-        if self.options.durable and renamed:
+    @contextmanager
+    def durably(self, claims: Collection[Claim]) -> Iterator[None]:
+        """Make safe what enters by a rename: the files before, the names after that."""
+        renamed = [claim.working for claim in claims if self._enters_by_rename(claim)]
+        self.claims.sync_files(renamed)
+        yield
+        if renamed:
             self.queue.sync()
             self.claims.sync()
-        return entered
+
+    def enter(self, claim: Claim) -> bool:
+        """Let a sealed claim into the queue; return False when it has changed meanwhile.
+        FileNotFoundError when it is gone."""
+        final = self._rename(claim) if self._enters_by_rename(claim) else self._carry(claim)
+        if final is not None:
+            self.note("submitted", claim.docid, f"from {self.origin(claim)}", final)
+        return final is not None
 
     def _rename(self, claim: Claim) -> str | None:
         """Submit and finish by one rename."""
@@ -203,10 +202,11 @@ class Handover(msgspec.Struct, eq=False):
     def _enters_by_rename(self, claim: Claim) -> bool:
         """Return whether one rename takes the file and leaves nothing of it, as of one with a
         second name, which may be written by that."""
+        if not claim.moved or self.options.archive:
+            return False
         with suppress(FileNotFoundError):
             found = self.claims.status(claim.working)
-            here = found.st_dev == self.queue.status().st_dev
-            return here and found.st_nlink == 1 and not self.options.archive
+            return found.st_nlink == 1 and found.st_dev == self.queue.status().st_dev
         return False
 
     def _commit(self, claim: Claim, source: int) -> bool:
@@ -218,66 +218,66 @@ class Handover(msgspec.Struct, eq=False):
             # Taken back; or it happened, and the reply was lost.
             return self.claims.present(claim.written)
         finally:
-            if self.options.durable:
-                self.claims.sync()
+            self.claims.sync()
         return True
 
     def _copy(self, source: int, name: str) -> None:
-        """Write a copy of an open file, safely if that is wanted. A crash leaves a part of it,
-        under a name that nobody has committed."""
-        # Of our own last try. It may have been moved aside by who did not see the claim; and there
-        # nobody is to find it in place of this one.
-        self.copies.remove(name)
-        with suppress(FileNotFoundError), self.queue.subdirectory(ORPHANS_INSIDE) as orphans:
-            orphans.remove(name)
+        """Write a copy of an open file, safely. A crash leaves a part of it, under a name that
+        nobody has committed."""
+        if name in self.begun:
+            # Of our own last try. It may have been moved aside by who did not see the claim; and
+            # there nobody is to find it in place of this one.
+            self.copies.remove(name)
+            with suppress(FileNotFoundError), self.queue.subdirectory(ORPHANS_INSIDE) as orphans:
+                orphans.remove(name)
+        self.begun.add(name)
         with open_fd(self.copies.open_new(name)) as target:
             copy_all(source, target)
-            if self.options.durable:
-                os.fsync(target)
-        if self.options.durable:
-            self.copies.sync()
+            os.fsync(target)
+        self.copies.sync()
 
     def _publish(self, claim: Claim) -> str | None:
         """Let a copy that was committed into the queue; return its name there, or None when
         somebody else has done so."""
         waiting = names.waiting_name(claim.docid, 0)
         final = make_visible(self.queue, self.copies, claim.copy, waiting, claim.token)
-        if final is not None and self.options.durable:
+        self.begun.discard(claim.copy)
+        if final is not None:
             self.queue.sync()
         return final
 
     def _finish(self, claim: Claim, name: str) -> None:
-        """Remove the file, or move it to the archive."""
+        """Remove the file, or move it to the archive; of a folder that stays there is nothing."""
         form = self.options.archive
         if not form:
             self.claims.remove(name)
             return
-        with archive_of(self.folder.directory, form) as archive:
-            move(self.claims, name, archive, _kept(claim, archive), claim.token)
+        with kept_in(self.folder.directory, form) as archive:
+            move(self.claims, name, archive, os.path.basename(claim.path), claim.token)
 
     # What does not enter
 
-    def skip(self, claim: Claim, why: str) -> None:
-        """Finish a claim whose content is in the queue, or was."""
-        self.note("skipped", claim.docid, f"{self.origin(claim)}: {why}")
-        self._finish(claim, claim.working)
-
-    def refuse(self, claim: Claim, why: str) -> None:
+    def refuse(self, claim: Claim, why: str, event: str = "refused") -> None:
         """Move a file to where people find what was refused, with a report. What is in the folder
-        is not claimed first: whoever recovers a claim knows nothing against it."""
-        with (
-            self.place(claim) as place,
-            refused_of(self.folder.directory, self.options.refused) as refused,
-        ):
-            name = _kept(claim, refused)
+        is not claimed first: whoever recovers a claim knows nothing against it. One that is
+        "skipped", as its content is in the queue, or was, is finished."""
+        origin = self.origin(claim)
+        if event == "skipped":
+            self.note(event, claim.docid, f"{origin}: {why}")
+            self._finish(claim, claim.working)
+            return
+        where = self.options.refused or REFUSED
+        with self.place(claim) as place, kept_in(self.folder.directory, where) as refused:
+            name = os.path.basename(claim.path)
+            if len(os.fsencode(name)) > _LONGEST_REFUSED:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), name)
             final = move(*place, refused, name, claim.token)
             if final is None:
                 return
-            origin = self.origin(claim)
             said = {"file": origin, "why": why, "refused_at": time.time()}
             report = msgspec.json.format(msgspec.json.encode(encodable(said)), indent=2)
             refused.write_aside(f"{final}{names.REPORT}", report)
-            self.note("refused", claim.docid, f"{origin}: {why}")
+            self.note(event, claim.docid, f"{origin}: {why}")
             if not claim.moved:
                 self._remove_marker(*place)
 
@@ -327,16 +327,3 @@ class Handover(msgspec.Struct, eq=False):
         elif not any(map(self.claims.present, (claim.working, claim.written))):
             move_aside(self.queue, self.copies, name)
         return None
-
-
-def _kept(claim: Claim, directory: Directory) -> str:
-    """Return the name that a file is to have in a directory for good: its own, shortened where that
-    leaves no room for a report beside it, or for a second file of that name."""
-    name = os.path.basename(claim.path)
-    second = names.second_docid(name, claim.token)
-    room = directory.longest_name() - len(names.REPORT)
-    if len(os.fsencode(second)) <= room:
-        return name
-    stem, _, end = second.rpartition("~")
-    cut = os.fsencode(stem)[: room - len(os.fsencode(end)) - 1]
-    return f"{cut.decode(errors='ignore')}~{end}"

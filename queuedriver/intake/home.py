@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+import msgspec
+
 from queuedriver.claims.liveness import (
     CRASHED,
     EXPIRY,
@@ -31,7 +33,7 @@ from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.disk.neighbours import landmark
 from queuedriver.disk.runtime import runtime_directory
 from queuedriver.driving.setup import await_silence, choose_id, lock_start
-from queuedriver.errors import ConfigError, NotFound, QueueError, explained
+from queuedriver.errors import ConfigError, QueueError, explained
 from queuedriver.format import names
 from queuedriver.format.records import LEASE, Counters, Registration, encode, read_record
 from queuedriver.intake.options import IntakeOptions, Told
@@ -46,36 +48,29 @@ _TOLD = "told.json"
 Report = Callable[[], tuple[str, str, Counters]]
 
 
-class Home:
+class Home(msgspec.Struct, eq=False):
     """What the intakes of one folder have in common, as one of them sees it."""
 
-    def __init__(self, directory: Directory, intakes: Directory, observer: Observer) -> None:
-        self.directory = directory
-        self.intakes = intakes
-        self.observer = observer
-        self.roster = Roster(intakes, observer)
-        self.mint: names.Mint
+    directory: Directory
+    roster: Roster
+    mint: names.Mint
 
     def knows(self, token: str) -> bool:
         """Return whether this N is of an intake of this folder, as far as is known: others bring
         files into the same queue."""
-        owner = self.roster.owner(names.parse_token(token))
-        return self._is_ours(token) or owner.registration is not None
+        return self.roster.owner(names.parse_token(token)).registration is not None
 
     def is_gone(self, token: str, held: Collection[str] = ()) -> bool:
         """Return whether nobody lives who could go on with what has this N; `held` are those that
         we go on with."""
-        if self._is_ours(token):
+        if life(token) == (self.mint.driver, self.mint.salt):
             # What was made though we were told that it was not.
             return token not in held
         owner = self.roster.owner(names.parse_token(token))
         if owner.registration is None:
             # Nobody knows of it; who would go on with it has had a lease's time to.
-            return self.observer.unchanged_for(token, token) > LEASE
+            return self.roster.observer.unchanged_for(token, token) > LEASE
         return not owner.alive
-
-    def _is_ours(self, token: str) -> bool:
-        return life(token) == (self.mint.driver, self.mint.salt)
 
     def forget_the_gone(self, tokens: set[str]) -> None:
         """Remove registrations of those who left nothing, and have been gone for a day."""
@@ -104,14 +99,17 @@ def opened(
                 )
             directory = at_end.enter_context(where.subdirectory(name, create=True))
             intakes = at_end.enter_context(directory.subdirectory(_INTAKES, create=True))
-        home = Home(directory, intakes, Observer())
+        roster = Roster(intakes, Observer())
         if id is not None:
-            await_silence([home.roster], id)
+            await_silence([roster], id)
         with ExitStack() as locks, explained(directory.path, "a folder"):
             lock_start(directory, locks)
             if not options.leaves:
                 _agree(directory, folder, queue)
-            beats = _register(home, id, folder, queue, report)
+            home = Home(
+                directory, roster, names.Mint(choose_id([roster], id, "intake"), draw_salt())
+            )
+            beats = Heartbeat(_registration(home, folder, queue), [intakes], report)
             beats.start()
         # What ends by an error of its own leaves claims that others are to recover at once.
         word = CRASHED
@@ -135,25 +133,21 @@ def _agree(home: Directory, folder: Directory, queue: Directory) -> None:
         )
 
 
-def _register(
-    home: Home, id: str | None, folder: Directory, queue: Directory, report: Report
-) -> Heartbeat:
-    id = choose_id([home.roster], id, "intake")
-    owner = home.roster.named(id)
+def _registration(home: Home, folder: Directory, queue: Directory) -> Registration:
+    """Return what an intake says of itself, and of earlier lives of its id."""
+    owner = home.roster.named(home.mint.driver)
     last = owner.registration if owner is not None else None
-    home.mint = names.Mint(id, draw_salt())
-    registration = Registration(
-        id=id,
+    return Registration(
+        id=home.mint.driver,
         salt=home.mint.salt,
         past=((last.salt, *last.past) if last is not None else ())[:PAST],
-        identity=home.observer.me,
+        identity=home.roster.observer.me,
         processor="intake",
         inputs=(folder.path,),
         outputs=(queue.path,),
         started_at=time.time(),
         network=is_network(filesystem_type(home.directory.path)),
     )
-    return Heartbeat(registration, [home.intakes], report)
 
 
 def note_told(folder: Directory, home: Directory, told: Told) -> None:
@@ -169,9 +163,8 @@ def note_told(folder: Directory, home: Directory, told: Told) -> None:
 def told_of(folder: Directory) -> tuple[Told, Directory] | None:
     """Return what the intakes of a folder were told last, and where they keep what is theirs; None
     where nobody knows of any."""
-    if (home := folder.look_into(PRIVATE)) is not None:
-        if (told := read_record(home, _TOLD, Told)) is None:
-            raise NotFound(f"{home.path} does not say what the intakes of {folder.path} were told")
+    home = folder.look_into(PRIVATE)
+    if home is not None and (told := read_record(home, _TOLD, Told)) is not None:
         return told, home
     with suppress(OSError, QueueError), Directory.open(runtime_directory()) as here:
         told = read_record(here, _name_of(folder), Told)

@@ -5,9 +5,8 @@ import math
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from types import FrameType
 
 import msgspec
 
@@ -29,21 +28,19 @@ from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.records import Counters
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication
 from queuedriver.format.units import format_count, format_size
-from queuedriver.intake.contents import CONTENTS, Contents
+from queuedriver.intake.examining import CONTENTS, Contents
 from queuedriver.intake.folder import Folder, leases_answer
-from queuedriver.intake.handover import Handover, archive_of, refused_of
+from queuedriver.intake.handover import Handover, kept_in
 from queuedriver.intake.home import INSIDE, Home, note_told, opened
 from queuedriver.intake.ledger import LEDGER, Ledger
 from queuedriver.intake.options import REFUSED, IntakeOptions, Told
-from queuedriver.intake.watcher import LONGEST_POLL, STAYS, Watcher
+from queuedriver.intake.watcher import STAYS, Watcher
 from queuedriver.options import Options
 
 # What of a name a watchdog is shown, in characters.
 _SHOWN = 40
 # After trouble, in seconds.
 _TRY_AGAIN = 1.0
-# How often names are listed, in seconds, where only this host changes them and nobody hints at it.
-_UNHINTED_POLL = 1.0
 # How long hints and files that are due are gathered for one turn, in seconds.
 _GATHER = 0.05
 # How often it is told what is done, in seconds: to count what waits takes its time, too.
@@ -65,8 +62,8 @@ class Intake(msgspec.Struct, eq=False):
     watcher: Watcher | None = None
     trouble: str = ""
     why: str = ""
-    # Names that the kernel hints at.
-    hints: deque[str] = msgspec.field(default_factory=deque)
+    # Names that the kernel hints at: of more than are kept the next listing tells.
+    hints: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=_MOST_HINTS))
     signals: Signals = msgspec.field(default_factory=Signals)
 
     def run(self, *, last: bool = False) -> Left:
@@ -76,14 +73,13 @@ class Intake(msgspec.Struct, eq=False):
             at_end.callback(self.signals.close)
             watcher = self.watcher = at_end.enter_context(self.opened())
             at_end.callback(self.signals.restore, last=last)
-            self.signals.take(dict.fromkeys(ASKING, self._ask))
+            self.signals.take(dict.fromkeys(ASKING, lambda *_: self.signals.ask(time.monotonic())))
             if self.board is not None:
                 self.board.ready(time.monotonic())
             self._turn_on(watcher)
-            counters = self._report()[2]
-            left = Left("quit", "it was asked to", 0, counters)
+            left = Left("quit", "it was asked to", 0, self._report()[2])
             if self.signals.leaving_at is None:
-                left = Left("drained", "nothing is left that settles", 0, counters)
+                left = left._replace(word="drained", why="nothing is left that settles")
             if self.board is not None:
                 self.board.left(left.word, left.why, left.exit_code)
             return left
@@ -94,19 +90,17 @@ class Intake(msgspec.Struct, eq=False):
         unnoted = self.watcher.taker.journal.unnoted if self.watcher is not None else ""
         return (unnoted,) if unnoted else ()
 
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        self.signals.ask(time.monotonic())
-
     def _turn_on(self, watcher: Watcher) -> None:
         """Turn the watcher, sleeping in between, until there is a reason to leave."""
         show_at = -math.inf
+        waker: Waker | None = None
         with ExitStack() as at_end:
-            waker = self._waker(watcher, at_end)
             while self.signals.leaving_at is None:
-                if waker.paths != watcher.folder.paths:
-                    waker = self._waker(watcher, at_end)
+                if waker is None or waker.paths != watcher.folder.paths:
+                    at_end.close()
+                    waker = at_end.enter_context(closing(self._waker(watcher.folder.paths)))
                 waker.arm()
-                due = self._turn(watcher, hinted=waker.hinted)
+                due = self._turn(watcher)
                 if time.monotonic() >= show_at:
                     show_at = time.monotonic() + _SHOW_EVERY
                     self._show(watcher)
@@ -118,42 +112,34 @@ class Intake(msgspec.Struct, eq=False):
                 waker.heed()
                 self.signals.clear()
 
-    def _turn(self, watcher: Watcher, *, hinted: bool) -> float:
+    def _turn(self, watcher: Watcher) -> float:
         """Turn the watcher once; return when the next turn is due."""
         names = [self.hints.popleft() for _ in range(len(self.hints))]
         taker, now = watcher.taker, time.monotonic()
-        watcher.longest_poll = LONGEST_POLL if hinted or not taker.told.local else _UNHINTED_POLL
         if names and self.options.recursive:
             # They do not say where.
             watcher.list_soon()
-            names.clear()
         try:
             for one in (watcher.folder.directory, taker.queue, taker.home.directory):
                 if one.moved():
                     # What we hold open is a ghost: nobody drops anything there any more.
                     raise NotFound(f"{one.path} is gone, or another is in its place; start anew")
-            due = watcher.turn(now, names)
+            self.trouble, due = "", watcher.turn(now, names)
         except OSError as error:
             if not is_trouble(error):
                 raise
             self.trouble, due = str(error), now + _TRY_AGAIN
-        else:
-            self.trouble = ""
         return due
 
-    def _waker(self, watcher: Watcher, at_end: ExitStack) -> Waker:
-        """Return what is woken by names that come, and by ends of writings, in what is looked
-        into now."""
+    def _waker(self, paths: Sequence[str]) -> Waker:
+        """Return what is woken by names that come to directories, and by ends of writings."""
 
         def note(name: str) -> bool:
-            if len(self.hints) < _MOST_HINTS:
-                self.hints.append(name)
+            self.hints.append(name)
             return True
 
-        at_end.close()
         fd = self.signals.wake_fd
-        waker = Waker(watcher.folder.paths, poll=False, wake_fd=fd, interesting=note, writes=True)
-        return at_end.enter_context(closing(waker))
+        return Waker(paths, poll=False, wake_fd=fd, interesting=note, writes=True)
 
     # What it tells
 
@@ -201,11 +187,12 @@ def put_together(
     folder: Directory, queue: Directory, home: Home, told: Told, at_end: ExitStack
 ) -> Watcher:
     """Return the watcher of a folder that is open, of its kind."""
-    options, host = told.options, home.observer.me.host
+    options, host = told.options, home.roster.observer.me.host
     copies = at_end.enter_context(queue.subdirectory(INSIDE, create=True))
     journal = Journal(journal_path(queue.path), submitter(host, "intake"), host)
     at_end.callback(journal.close)
-    without = {REFUSED, options.archive.partition("/")[0]}
+    refused = os.path.join(folder.path, options.refused or REFUSED)
+    without = {REFUSED, os.path.relpath(refused, folder.path), options.archive.partition("/")[0]}
     files = Folder(folder, options.max_depth if options.recursive else 0, frozenset(without))
     kind, claims, contents = Handover, home.directory, None
     if options.leaves:
@@ -215,7 +202,7 @@ def put_together(
         directory = home.directory.subdirectory(CONTENTS, create=True)
         contents = Contents(at_end.enter_context(directory), options.remember)
     taker = kind(home, files, told, queue, copies, claims, journal)
-    return Watcher(taker, contents, _blocked(queue, options, home.observer))
+    return Watcher(taker, contents, _blocked(queue, options, home.roster.observer))
 
 
 def waiting(watcher: Watcher) -> tuple[Counter[str], str]:
@@ -247,12 +234,12 @@ def _check(folder: Directory, queue: Directory, options: IntakeOptions) -> None:
         return
     with explained(folder.path, "a folder that may be written; else say --after leave"):
         folder.check_writable()
-    if form := options.archive:
-        with explained(form, "an archive"), archive_of(folder, form) as archive:
-            check_rename(folder, archive, folder.path)
-    if where := options.refused:
-        with explained(where, "a directory"), refused_of(folder, where) as refused:
-            check_rename(folder, refused, folder.path)
+    for where, role in ((options.archive, "an archive"), (options.refused, "a directory")):
+        if where:
+            with explained(where, role), kept_in(folder, where) as kept:
+                if os.path.samestat(kept.status(), folder.status()):
+                    raise ConfigError(f"{where} is the folder itself; name a directory in it")
+                check_rename(folder, kept, folder.path)
 
 
 def _blocked(

@@ -9,24 +9,21 @@ replaced or written since is another drop. Renaming the first to the third witho
 who takes it; it is done when the copy is whole, and the file is still what it was. Whoever recovers
 removes the first before it looks who has won: from then on that N cannot win any more.
 
-An entry is forgotten when its file is gone from the very directory that it was in. That this is
-there, and not what is below its mount point or on a disk in its place, the files tell: one that is
-as the ledger says proves that entries of its `place` are of this file system. Whoever could yet win
-by what it saw before has its own entry there; the other one stays then.
+An entry is forgotten long after its file was taken, when that is gone from the very directory that
+it was in, and not from what is below a mount point, or on a disk in the place of its own.
 """
 
 import hashlib
-import math
 import os
-import time
-from collections.abc import Collection, Iterator
+import re
 from contextlib import suppress
 
 import msgspec
 
 from queuedriver.claims.handoff import move_aside
-from queuedriver.disk.filesystem import open_fd
-from queuedriver.errors import NotRegular
+from queuedriver.claims.leftovers import DAY, Leftover, Swept, sweep_rows
+from queuedriver.disk.filesystem import Directory, open_fd
+from queuedriver.disk.mounts import filesystem_type
 from queuedriver.format import names
 from queuedriver.format.records import encode, read_record
 from queuedriver.intake.folder import writers
@@ -36,25 +33,24 @@ from queuedriver.intake.rules import Facts, facts_of
 LEDGER = "ledger"
 # Hexadecimal digits of a key.
 _KEY = 40
-# The entries of keys that begin with one of these are looked at so often, in seconds.
-_PARTS = "0123456789abcdef"
-_FORGET_EVERY = 60.0
+# For so long what was taken is remembered whatever becomes of its file, in seconds: nobody is
+# copying it any more who has looked at it before.
+_REMEMBERED = 30 * DAY
+# File systems whose number is of their own, and not of the disk that they are on for now.
+_NUMBERED = ("ext2", "ext3", "ext4", "btrfs", "zfs")
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is noted of a file."""
 
     token: str
     docid: str
     path: str
-    at: float
     # What became of it, as the journal has it, and why.
     event: str = "submitted"
     why: str = ""
-    # The inode of its directory, and the first N that knew the file system of the folder; 0 for a
-    # directory on another one.
-    within: int = 0
-    place: str = ""
+    # Its directory: the number that the file system has for good, and the inode; 0 without any.
+    within: tuple[int, int] = (0, 0)
 
 
 def key_of(path: str, facts: Facts) -> str:
@@ -66,21 +62,13 @@ def key_of(path: str, facts: Facts) -> str:
 class Ledger(Handover):
     """Takes from a folder that stays as it is, and remembers what."""
 
-    # The file system that the folder is on, and what is known to be on it.
-    device: int = 0
-    places: set[str] = msgspec.field(default_factory=set)
-    # The keys of what was taken, as far as we know, and of what was gone when it was last looked
-    # for.
-    known: set[str] = msgspec.field(default_factory=set)
-    missing: set[str] = msgspec.field(default_factory=set)
-    # Which part of the keys comes next, and when.
-    part: int = 0
-    forget_at: float = -math.inf
+    # The keys of what was taken, as far as we know, with the N of what we took ourselves.
+    known: dict[str, str] = msgspec.field(default_factory=dict)
+    # How many parts of the keys were swept, by their first digits.
+    parts: int = 0
 
     def __post_init__(self) -> None:
-        self.known.update(name for name in self.claims.names() if len(name) == _KEY)
-        self.device = self.folder.directory.status().st_dev
-        self.places.add(next(self._recognised(), self._next()))
+        self.known |= {name: "" for name in self.claims.names() if len(name) == _KEY}
 
     def stays(self, path: str, facts: Facts) -> bool:
         """Return whether a file was taken, or refused, as it is."""
@@ -93,7 +81,7 @@ class Ledger(Handover):
 
     def claim(self, drop: Claim) -> Claim:
         """Say that its file is about to be copied."""
-        self.claims.write_first(drop.working, self._entry(drop), self.options.durable)
+        self.claims.write_first(drop.working, self._entry(drop), durable=True)
         return drop
 
     def _commit(self, claim: Claim, source: int) -> bool:
@@ -115,58 +103,32 @@ class Ledger(Handover):
         try:
             self.claims.rename_new(claim.working, claim.stem)
         except FileExistsError:
-            self.known.add(claim.stem)
+            self.known[claim.stem] = ""
             return False
         except FileNotFoundError:
             # We were taken for dead; or it happened, and the reply was lost.
             if self._won(claim) is None:
                 return False
-        self.known.add(claim.stem)
-        if self.options.durable:
-            self.claims.sync()
+        self.known[claim.stem] = claim.token
+        self.claims.sync()
         return True
+
+    def _carry(self, claim: Claim) -> str | None:
+        """Copy, decide and publish, or only publish what an earlier try had decided before it met
+        trouble; None when the file has changed meanwhile."""
+        if self.known.get(claim.stem) != claim.token:
+            return super()._carry(claim)
+        return self._publish(claim) or names.waiting_name(claim.docid, 0)
 
     def refuse(self, claim: Claim, why: str, event: str = "refused") -> None:
         """Note that a file is not taken, and why; it is not looked at again as it is."""
         with suppress(FileExistsError):
-            entry = self._entry(claim, event, why)
-            self.claims.write_first(claim.stem, entry, self.options.durable)
+            self.claims.write_first(claim.stem, self._entry(claim, event, why), durable=True)
             self.note(event, claim.docid, f"{self.origin(claim)}: {why}")
         self.claims.remove(claim.working)
-        self.known.add(claim.stem)
-
-    def skip(self, claim: Claim, why: str) -> None:
-        """Note that the content of a file is in the queue, or was."""
-        self.refuse(claim, why, "skipped")
-
-    def _finish(self, claim: Claim, name: str) -> None:
-        """Leave all as it is: the ledger says for good that it was taken."""
-
-    def _enters_by_rename(self, claim: Claim) -> bool:
-        return False
-
-    def _entry(self, claim: Claim, event: str = "submitted", why: str = "") -> bytes:
-        with self.place(claim) as (directory, _):
-            found = directory.status()
-        entry = Entry(
-            token=claim.token,
-            docid=claim.docid,
-            path=claim.path,
-            at=time.time(),
-            event=event,
-            why=why,
-            within=found.st_ino if found.st_dev == self.device else 0,
-            place=min(self.places),
-        )
-        return encode(entry)
+        self.known[claim.stem] = ""
 
     # Recover
-
-    def recover(self, held: Collection[str], now: float, *, blocked: bool) -> Iterator[Claim]:
-        """Finish what intakes that are gone have won, and forget what they have not; and, if that
-        is due, what is gone from the folder."""
-        yield from super().recover(held, now, blocked=blocked)
-        self.forget(now)
 
     def _recover(self, name: str, item: names.Item) -> None:
         claim = Claim(item.docid, item.token, "", "")
@@ -178,58 +140,37 @@ class Ledger(Handover):
 
     def _won(self, claim: Claim) -> Entry | None:
         """Return what is noted of a file that is this claim's; None where it is another's."""
-        entry = self._winner(claim.stem)
+        entry = read_record(self.claims, claim.stem, Entry)
         return entry if entry is not None and entry.token == claim.token else None
-
-    def _winner(self, key: str) -> Entry | None:
-        with suppress(NotRegular):
-            return read_record(self.claims, key, Entry)
-        return None
 
     # Forget
 
-    def forget(self, now: float) -> None:
-        """Remove entries of a part of the keys whose files have been gone for two looks, if that is
-        due; `now` is monotonic."""
-        if now < self.forget_at:
-            return
-        self.forget_at = now + _FORGET_EVERY
-        part = _PARTS[self.part % len(_PARTS)]
-        self.part += 1
-        keys = {one for one in self.claims.names() if len(one) == _KEY and one.startswith(part)}
-        self.known -= {one for one in self.known if one.startswith(part) and one not in keys}
-        entries = {key: entry for key in keys if (entry := self._winner(key)) is not None}
-        there = {key: self._is_there(key, entry) for key, entry in entries.items()}
-        self.places |= {entries[key].place for key, is_there in there.items() if is_there}
-        gone = {key for key, is_there in there.items() if is_there is False}
-        missed = {key for key in gone & self.missing if entries[key].place in self.places}
-        self.missing = {key for key in self.missing if not key.startswith(part)} | gone
-        # Whoever begins after this finds no file.
-        for key in missed - (self._begun() if missed else set()):
-            self.claims.remove(key)
-            self.known.discard(key)
+    def sweep(self) -> None:
+        """Forget, of a part of the keys, what was taken long ago, and is gone."""
+        is_one = re.compile(f"{self.parts % 16:x}[0-9a-f]{{{_KEY - 1}}}").fullmatch
+        self.parts += 1
+        row = Leftover("taken", "", _REMEMBERED, is_one, self._may_come_back, "remove")
+        with suppress(OSError):
+            sweep_rows(Swept(self.claims, self.claims), [row], most=None)
 
-    def _begun(self) -> set[str]:
-        """Return the keys of all that is on its way into the queue."""
-        begun = (*names.claims(self.claims.names()), *names.items(self.copies))
-        return {item.docid for _, item in begun}
-
-    def _recognised(self) -> Iterator[str]:
-        """Yield the place of each file that is there as the ledger says."""
-        for key in self.known:
-            entry = self._winner(key)
-            if entry is not None and self._is_there(key, entry):
-                yield entry.place
-
-    def _is_there(self, key: str, entry: Entry) -> bool | None:
-        """Return whether a file is there, and as it was; None where its directory is another one,
-        or cannot be read."""
+    def _may_come_back(self, _swept: Swept, _where: Directory, key: str) -> bool:
+        """Return whether a file may be there, or come back, for all that can be known."""
+        entry = read_record(self.claims, key, Entry)
+        if entry is None or not entry.within[0]:
+            return True
         at, name = os.path.split(entry.path)
-        with suppress(OSError), self.folder.opened(at) as directory:
-            here = directory.status()
-            if (here.st_dev, here.st_ino) == (self.device, entry.within):
-                if not directory.present(name):
-                    return False
-                facts = facts_of(directory.status(name))
-                return facts is not None and key_of(entry.path, facts) == key
-        return None
+        try:
+            with self.folder.opened(at) as directory:
+                return _identity(directory) != entry.within or directory.present(name)
+        except OSError:
+            return True
+
+    def _entry(self, claim: Claim, event: str = "submitted", why: str = "") -> bytes:
+        with self.place(claim) as (directory, _):
+            is_numbered = filesystem_type(directory.path) in _NUMBERED
+            within = _identity(directory) if is_numbered else (0, 0)
+        return encode(Entry(claim.token, claim.docid, claim.path, event, why, within))
+
+
+def _identity(directory: Directory) -> tuple[int, int]:
+    return os.fstatvfs(directory.fd).f_fsid, directory.status().st_ino

@@ -24,55 +24,43 @@ _DAY = 86400.0
 _QUICK = 5.0
 _SLOW = 30.0
 
+Globs = tuple[str, ...]
+Limit = float | None
+Text = str | None
+
 
 class IntakeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How an intake takes; times in seconds, sizes in bytes."""
 
-    include: Annotated[tuple[str, ...], Said("Take only such names; repeatable.", "GLOB")] = ("*",)
-    exclude: Annotated[tuple[str, ...], Said("Never take such names; repeatable.", "GLOB")] = ()
-    temporary: Annotated[
-        tuple[str, ...], Said("Names of files in the making, besides those known.", "GLOB")
-    ] = ()
+    include: Annotated[Globs, Said("Take only such names; repeatable.", "GLOB")] = ("*",)
+    exclude: Annotated[Globs, Said("Never take such names; repeatable.", "GLOB")] = ()
+    temporary: Annotated[Globs, Said("More names of files in the making.", "GLOB")] = ()
     recursive: Annotated[bool, Said("Take from sub-directories, too.")] = False
     max_depth: Annotated[int, Said("So many levels of them.", "N", 1)] = 8
-    docid: Annotated[str, Said("Its docid; {name}, {stem} and {path} may be used.", "NAME")] = (
-        "{name}"
-    )
-    settle: Annotated[
-        float | None,
-        Said("How long a file must stand still; else 5 s, or 30 s where less is known.", "TIME"),
-    ] = None
+    docid: Annotated[str, Said("Its docid, of {name}, {stem} and {path}.", "NAME")] = "{name}"
+    settle: Annotated[Limit, Said("How long it has to stand still; else 5 or 30 s.", "TIME")] = None
     min_size: Annotated[int, Said("Wait while it is smaller; 0 takes empty ones.", "SIZE", 0)] = 1
     max_size: Annotated[int | None, Said("Refuse what is larger.", "SIZE")] = None
     min_age: Annotated[float, Said("Wait until it was last written so long ago.", "TIME", 0)] = 0.0
-    max_age: Annotated[float | None, Said("Leave what was last written before.", "TIME")] = None
-    done: Annotated[
-        str | None, Said("Wait for a marker: {name}.done, {stem}.ok, or _SUCCESS.", "NAME")
-    ] = None
-    done_then: Annotated[
-        Literal["remove", "keep"], Said("What becomes of a file's marker when it is taken.")
-    ] = "remove"
-    complete: Annotated[
-        str | None, Said("Wait for its end: pdf, zip, jpeg, or a command that knows.", "WORDS")
-    ] = None
-    manifest: Annotated[
-        str | None, Said("Wait until it is as SHA256SUMS or {name}.sha256 says.", "NAME")
-    ] = None
-    after: Annotated[
-        str, Said("What becomes of the file: move, leave, or as in archive/%Y-%m.", "WHERE")
-    ] = MOVE
+    max_age: Annotated[Limit, Said("Leave what was last written before.", "TIME")] = None
+    done: Annotated[Text, Said("Wait for {name}.done, {stem}.ok, or _SUCCESS.", "NAME")] = None
+    done_then: Annotated[Literal["remove", "keep"], Said("What becomes of its marker.")] = "remove"
+    complete: Annotated[Text, Said("Wait for its end: pdf, zip, jpeg; or a command.", "WORDS")] = (
+        None
+    )
+    manifest: Annotated[Text, Said("Wait to be as SHA256SUMS or {name}.sha256 says.", "NAME")] = (
+        None
+    )
+    after: Annotated[str, Said("What becomes of it: move, leave, archive/%Y-%m.", "WHERE")] = MOVE
     duplicates: Annotated[
         Literal["take", "skip", "set-aside"], Said("What becomes of content that was there.")
     ] = "take"
     remember: Annotated[float, Said("For how long content is known.", "TIME")] = 30 * _DAY
-    refused: Annotated[str | None, Said("Where refused files go; else FOLDER/refused.", "DIR")] = (
-        None
-    )
+    refused: Annotated[Text, Said("Where refused files go; else FOLDER/refused.", "DIR")] = None
     poll: Annotated[float, Said("How often to look at least; up to 10 s when idle.", "TIME")] = 0.5
     stuck_after: Annotated[float, Said("Tell of a file that waits for so long.", "TIME")] = 3600.0
     limit: Annotated[int | None, Said("Take nothing while the queue holds so many.", "N", 1)] = None
     min_free: Annotated[int, Said("Leave so much of the queue's disk free.", "SIZE", 0)] = 10**9
-    durable: Annotated[bool, Said("Make documents survive a power cut before they enter.")] = True
 
     @property
     def leaves(self) -> bool:
@@ -96,19 +84,7 @@ class IntakeOptions(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and (problem := object_to(value)):
                 raise ConfigError(f"--{name.replace('_', '-')} {value!r} {problem}")
-        name, why = self.objection
-        if name:
-            raise ConfigError(f"--{name.replace('_', '-')} {why}")
         return self
-
-    @property
-    def objection(self) -> tuple[str, str]:
-        """Return which option does not go with another, and why; twice "" where all do."""
-        if self.max_size is not None and self.max_size < self.min_size:
-            return "max_size", "is less than min_size; right would be more"
-        if self.leaves and self.duplicates == "set-aside":
-            return "duplicates", "moves files, and after says leave; right would be skip"
-        return "", ""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):

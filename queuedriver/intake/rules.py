@@ -28,7 +28,7 @@ _TEMPORARY = (
     *("#recycle", "@eadir", "icon\r", "thumbs.db", "desktop.ini", "*.upload", "*.filling"),
 )
 # Beside a file, what tells that it is being written.
-_BESIDE = ("{name}.part", "{name}.filepart", ".~lock.{name}#")
+BESIDE = ("{name}.part", "{name}.filepart", ".~lock.{name}#")
 
 # Why a file waits that is being written, where it is not known by whom.
 SOMEBODY = "somebody has it open for writing"
@@ -45,8 +45,6 @@ class Facts(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     inode: int
-    # How many names it has.
-    links: int = 1
 
     @property
     def content(self) -> tuple[int, int, int]:
@@ -64,10 +62,6 @@ class Past(NamedTuple):
     # How often it was written again after it had looked settled.
     came_back: int = 0
     looked_settled: bool = False
-    # What the content said against it, and until when it is not asked again as long as the file is
-    # the same.
-    objection: "Verdict" = None
-    asked_until: float = 0.0
 
 
 class Waits(NamedTuple):
@@ -94,7 +88,7 @@ def facts_of(found: os.stat_result) -> Facts | None:
     """Return what the system says of a regular file; None of anything else."""
     if not stat.S_ISREG(found.st_mode):
         return None
-    return Facts(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_nlink)
+    return Facts(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
 def of_name(path: str, options: IntakeOptions) -> str:
@@ -119,11 +113,6 @@ def of_name(path: str, options: IntakeOptions) -> str:
 
 def _matches(path: str, glob: str) -> bool:
     return fnmatchcase(path if "/" in glob else os.path.basename(path), glob)
-
-
-def beside(name: str) -> list[str]:
-    """Return the names of files that tell that this one is being written."""
-    return [fill(form, name) for form in _BESIDE]
 
 
 def remember(past: Past | None, facts: Facts, now: float) -> Past:

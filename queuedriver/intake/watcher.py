@@ -1,7 +1,7 @@
 """An intake looks at a folder, waits until files have settled, and takes them. Read this first.
 
     folder.py      which names came and went, and who writes
-    examining.py   one look at one file; what it says against the file: rules.py and contents.py
+    examining.py   one look at one file, and at what is in it; what may speak against it: rules.py
     handover.py    claim, copy, commit, publish, finish; and what is found of those who are gone
     ledger.py      from a folder that is to stay as it is: whoever is noted first has taken it
     home.py        who else takes from the folder, and who of them is gone
@@ -19,17 +19,19 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
-from queuedriver.disk.filesystem import Directory
+import msgspec
+
+from queuedriver.claims.leftovers import SWEEP_EVERY
 from queuedriver.errors import is_trouble
 from queuedriver.format import names
 from queuedriver.format.units import format_duration
-from queuedriver.intake.contents import Contents
-from queuedriver.intake.examining import NOT_REGULAR, Examined, examine
+from queuedriver.intake.examining import NOT_REGULAR, Contents, examine
+from queuedriver.intake.folder import Folder
 from queuedriver.intake.handover import Claim, Handover
-from queuedriver.intake.options import fill
-from queuedriver.intake.rules import STUCK, Past, Waits, facts_of, of_name, remember
+from queuedriver.intake.options import IntakeOptions, fill
+from queuedriver.intake.rules import STUCK, Past, Verdict, Waits, facts_of, of_name
 
 # Files that are looked at in one turn; and in one second, of those that only wait, and of those
 # that were taken and stay, for which a look is a single call.
@@ -38,7 +40,7 @@ _A_SECOND = 800
 _STAYING_A_SECOND = 3000
 # From one look to the next, in seconds: of what waits for longer, and of names while none comes or
 # goes. And for how many times as long as a listing took there is no other.
-LONGEST_POLL = 10.0
+_LONGEST_POLL = 10.0
 _SHARE = 25
 # A file that waits for so many seconds is looked at this much more seldom.
 _PATIENCE = 10.0
@@ -47,65 +49,68 @@ _RECOVER_EVERY = 5.0
 STAYS = Waits("was taken, and stays", state="stays")
 
 
-class Candidate:
+class Candidate(msgspec.Struct, eq=False):
     """A file that may be taken, in the folder or claimed."""
 
-    __slots__ = ("due", "past", "told", "waits")
-
-    def __init__(self, due: float) -> None:
-        self.due = due
-        self.past: Past | None = None
-        self.waits = Waits("was just seen", 0.0)
-        # Whether people were told for how long it waits.
-        self.told = False
+    due: float
+    past: Past | None = None
+    waits: Waits = Waits("was just seen", 0.0)
+    # Whether people were told for how long it waits.
+    told: bool = False
 
 
-class Watcher:
+class Watcher(msgspec.Struct, eq=False):
     """Takes from one folder into one queue, turn by turn. Instants are monotonic, and arguments."""
 
-    def __init__(
-        self, taker: Handover, contents: Contents | None, blocked: Callable[[int, int], str]
-    ) -> None:
-        # Documents that entered, and files that were refused.
-        self.taken = self.refused = 0
-        # Why nothing is taken from anybody; "" while that is not so.
-        self.blocked = ""
-        # By path below the folder; and what was claimed and is not in the queue.
-        self.files: dict[str, Candidate] = {}
-        self.claims: dict[Claim, Candidate] = {}
-        # Paths that are never taken under their names.
-        self.filtered: set[str] = set()
-        self.folder = taker.folder
-        self.taker = taker
-        self._options = options = taker.options
-        self._contents = contents
-        self._why_blocked = blocked
-        # When to look at which file; one that has another instant by now is passed over.
-        self._queue: list[tuple[float, str]] = []
-        self._list_at = self._recover_at = -math.inf
-        # What came that tells of other files.
-        self._markers: set[str] = set()
-        self._poll = options.poll
-        # The longest time between two listings; less where nobody hints at what comes.
-        self.longest_poll = LONGEST_POLL
+    taker: Handover
+    contents: Contents | None
+    # Says why the queue takes no more, when so many were taken, and so many more are claimed.
+    why_blocked: Callable[[int, int], str]
+    # Documents that entered, and files that were refused.
+    taken: int = 0
+    refused: int = 0
+    # Why nothing is taken from anybody; "" while that is not so.
+    blocked: str = ""
+    # By path below the folder; and what was claimed and is not in the queue.
+    files: dict[str, Candidate] = {}
+    claims: dict[Claim, Candidate] = {}
+    # Paths that are never taken under their names; and those of them that tell of other files, and
+    # have just come.
+    filtered: set[str] = set()
+    markers: set[str] = set()
+    # When to look at which file; one that has another instant by now is passed over.
+    queue: list[tuple[float, str]] = []
+    list_at: float = -math.inf
+    recover_at: float = -math.inf
+    sweep_at: float = -math.inf
+    # From this listing of the names to the next, in seconds.
+    poll: float = 0.0
+
+    @property
+    def folder(self) -> Folder:
+        return self.taker.folder
+
+    @property
+    def _options(self) -> IntakeOptions:
+        return self.taker.options
 
     # The turn
 
     def turn(self, now: float, hinted: Iterable[str] = ()) -> float:
         """Look at what is due and take what has settled; return when the next turn is due."""
-        self.blocked = self._why_blocked(self.taken, len(self.claims))
-        if now >= self._recover_at:
-            self._recover_at = now + _RECOVER_EVERY
+        self.blocked = self.why_blocked(self.taken, len(self.claims))
+        if now >= self.recover_at:
+            self.recover_at = now + _RECOVER_EVERY
             self._recover(now)
-        if now >= self._list_at:
+        if now >= self.list_at:
             self._list(now)
         for path in hinted:
             self._came(path, now)
         self._look_at_marked(now)
         for _ in range(_AT_ONCE):
-            if not self._queue or self._queue[0][0] > now:
+            if not self.queue or self.queue[0][0] > now:
                 break
-            due, path = heapq.heappop(self._queue)
+            due, path = heapq.heappop(self.queue)
             file = self.files.get(path)
             if file is not None and file.due == due:
                 try:
@@ -119,8 +124,8 @@ class Watcher:
                         raise
         self._seal(now)
         claims = (one.due for one in self.claims.values())
-        files = self._queue[0][0] if self._queue else math.inf
-        return min(self._list_at, self._recover_at, files, *claims)
+        files = self.queue[0][0] if self.queue else math.inf
+        return min(self.list_at, self.recover_at, files, *claims)
 
     @property
     def settling(self) -> str:
@@ -138,7 +143,7 @@ class Watcher:
 
     def list_soon(self) -> None:
         """List the names with the next turn: some have come."""
-        self._list_at = -math.inf
+        self.list_at = -math.inf
 
     def _list(self, now: float) -> None:
         began = time.process_time()
@@ -150,9 +155,9 @@ class Watcher:
             self._came(path, now)
             if path not in self.files:
                 self.filtered.add(path)
-        self._poll = self._options.poll if changes.new else min(2 * self._poll, self.longest_poll)
+        self.poll = self._options.poll if changes.new else min(2 * self.poll, _LONGEST_POLL)
         cost = time.process_time() - began
-        self._list_at = now + max(self._poll, _SHARE * cost)
+        self.list_at = now + max(self.poll, _SHARE * cost)
 
     def _came(self, path: str, now: float) -> None:
         """Look at a file soon that came, or may have changed."""
@@ -160,65 +165,50 @@ class Watcher:
             file = self.files.setdefault(path, Candidate(now))
             self._look_at(path, file, now)
         elif self._options.markers:
-            self._markers.add(path)
+            self.markers.add(path)
 
     def _look_at_marked(self, now: float) -> None:
         """Look at what new markers, and new lists, are of."""
-        came, self._markers = self._markers, set()
+        came, self.markers = self.markers, set()
         for path, file in self.files.items() if came else ():
             at, name = os.path.split(path)
             of_it = (os.path.join(at, fill(form, name)) for form in self._options.markers)
             if not (file.waits is STAYS or came.isdisjoint(of_it)):
-                if file.past is not None:
-                    # What a list says of it may be another thing now.
-                    file.past = file.past._replace(asked_until=0.0)
                 self._look_at(path, file, now)
 
     def _look_at(self, path: str, file: Candidate, when: float) -> None:
         file.due = when
-        heapq.heappush(self._queue, (when, path))
+        heapq.heappush(self.queue, (when, path))
 
     # Files
 
     def _consider(self, path: str, file: Candidate, now: float) -> None:
         """Look at a file, and claim it when nothing speaks against that."""
         at, name = os.path.split(path)
-        examined = None
+        past: Past | None = None
+        verdict: Verdict = NOT_REGULAR
         with suppress(FileNotFoundError), self.folder.opened(at) as directory:
-            if self._options.leaves and self._stays(directory, path, file, now):
-                every = max(LONGEST_POLL, len(self.files) / _STAYING_A_SECOND)
+            facts = facts_of(directory.status(name)) if self._options.leaves else None
+            if facts is not None and self.taker.stays(path, facts):
+                # If it is another drop one day, that waits since then.
+                file.waits, file.past, file.told = STAYS, None, False
+                every = max(_LONGEST_POLL, len(self.files) / _STAYING_A_SECOND)
                 self._look_at(path, file, now + every)
                 return
-            examined = examine(self.taker.told, directory, name, file.past, now)
-        if examined is None or examined.verdict is NOT_REGULAR:
+            past, verdict = examine(self.taker.told, directory, name, file.past, now)
+        if verdict is NOT_REGULAR:
             # It is gone; or stays, and is counted.
             del self.files[path]
             return
-        self._learn(path, file, examined, now)
-        verdict = examined.verdict
+        self._learn(path, file, past, now)
         if not isinstance(verdict, Waits):
-            self.blocked = self._why_blocked(self.taken, len(self.claims))
+            self.blocked = self.why_blocked(self.taken, len(self.claims))
             verdict = Waits(self.blocked, self._options.poll) if self.blocked else verdict
         if isinstance(verdict, Waits):
             self._wait(file, verdict, now)
             self._look_at(path, file, file.due)
         else:
             self._take(path, file, verdict.why if verdict is not None else "", now)
-
-    def _stays(self, directory: Directory, path: str, file: Candidate, now: float) -> bool:
-        """Return whether a file was taken, or refused, as it is, and stays."""
-        facts, past = facts_of(directory.status(os.path.basename(path))), file.past
-        if facts is None:
-            return False
-        if file.waits is STAYS and past is not None:
-            if past.facts == facts:
-                return True
-            # If this is another drop, it waits since now.
-            file.past, file.told = past._replace(first=now), False
-        if not self.taker.stays(path, facts):
-            return False
-        file.waits, file.past = STAYS, remember(file.past, facts, now)
-        return True
 
     def _take(self, path: str, file: Candidate, why: str, now: float) -> None:
         """Claim a file, or, where it says `why`, refuse it."""
@@ -249,20 +239,21 @@ class Watcher:
     def _wait(self, file: Candidate, waits: Waits, now: float) -> None:
         """Note what a file waits for, and when it is looked at again."""
         since = file.past.since if file.past is not None else now
-        step = min(max(self._options.poll, (now - since) / _PATIENCE), LONGEST_POLL)
+        step = min(max(self._options.poll, (now - since) / _PATIENCE), _LONGEST_POLL)
         left = math.inf if waits.seconds is None else max(waits.seconds, 0.0)
         file.waits = waits._replace(state=STUCK) if file.told else waits
         file.due = now + min(max(step, len(self.files) / _A_SECOND), left)
 
     def _put_off(self, file: Candidate, error: OSError, now: float) -> None:
-        """Note that a file cannot be taken, and why: it is looked at again."""
-        self._wait(file, Waits(f"cannot be taken: {error.strerror}", LONGEST_POLL), now)
-        file.due = now + LONGEST_POLL
+        """Note that a file cannot be taken, and why: it is looked at again. What only somebody can
+        mend is not awaited."""
+        seconds = _LONGEST_POLL if is_trouble(error) else None
+        self._wait(file, Waits(f"cannot be taken: {error.strerror}", seconds), now)
+        file.due = now + _LONGEST_POLL
 
-    def _learn(self, path: str, file: Candidate, examined: Examined, now: float) -> None:
+    def _learn(self, path: str, file: Candidate, past: Past | None, now: float) -> None:
         """Take what is known of a file now, and tell what people should know of it."""
-        before, file.past = file.past, examined.past
-        past = file.past
+        before, file.past = file.past, past
         if past is None:
             return
         if before is not None and past.came_back > before.came_back:
@@ -276,8 +267,11 @@ class Watcher:
 
     def _recover(self, now: float) -> None:
         """Take over what intakes that are gone have left, and remove what nobody needs."""
-        if self._contents is not None:
-            self._contents.sweep(now)
+        if now >= self.sweep_at:
+            self.sweep_at = now + SWEEP_EVERY
+            self.taker.sweep()
+            if self.contents is not None:
+                self.contents.sweep()
         self.taker.home.roster.refresh()
         held = {claim.token for claim in self.claims}
         for claim in self.taker.recover(held, now, blocked=bool(self.blocked)):
@@ -286,52 +280,58 @@ class Watcher:
     def _seal(self, now: float) -> None:
         """Let claims into the queue that nobody writes any more; of one content one at a time."""
         sums: dict[Claim, str] = {}
-        for claim, file in list(self.claims.items()):
-            if file.due > now:
+        due = [(claim, file) for claim, file in self.claims.items() if file.due <= now]
+        # What others let in may have filled the queue since it was claimed; or it was closed.
+        blocked = self.why_blocked(self.taken, 0) if due else ""
+        for claim, file in due:
+            if blocked:
+                self._wait(file, Waits(blocked, self._options.poll), now)
                 continue
-            try:
+            with self._tried(claim, file, now):
                 sum = self._sealed(claim, file, now)
                 if sum is not None and (not sum or sum not in sums.values()):
                     sums[claim] = sum
-            except FileNotFoundError:
-                # Taken back, or in the queue, and we were not told.
-                self._end(claim, file, now)
-            except OSError as error:
-                # Where that ends the turn, the others come first in the next.
-                self._put_off(file, error, now)
-                if is_trouble(error):
-                    raise
-        for claim, problem in self.taker.enter(sums).items():
-            file = self.claims[claim]
-            if problem is None:
-                self.taken += 1
-                if self._contents is not None:
-                    self._contents.entered(sums[claim], claim.docid)
-            if problem is None or isinstance(problem, FileNotFoundError):
-                self._end(claim, file, now)
-            else:
-                self._put_off(file, problem, now)
+        with self.taker.durably(sums):
+            for claim, sum in sums.items():
+                file = self.claims[claim]
+                with self._tried(claim, file, now):
+                    if self.taker.enter(claim):
+                        if self.contents is not None:
+                            self.contents.entered(sum, claim.docid)
+                        self.taken += 1
+                        self._end(claim, file, now)
+
+    @contextmanager
+    def _tried(self, claim: Claim, file: Candidate, now: float) -> Iterator[None]:
+        """Let a claim wait that cannot enter, and end one that is gone."""
+        try:
+            yield
+        except FileNotFoundError:
+            # Taken back, or in the queue, and we were not told.
+            self._end(claim, file, now)
+        except OSError as error:
+            # Where that ends the turn, the others come first in the next.
+            self._put_off(file, error, now)
+            if is_trouble(error):
+                raise
 
     def _sealed(self, claim: Claim, file: Candidate, now: float) -> str | None:
         """Return the sum of what may enter; None of a claim that waits, or is through."""
         with self.taker.place(claim) as place:
             told, known = self.taker.told, claim.known
-            examined = examine(told, *place, file.past, now, claimed=True, known=known)
-            self._learn(claim.path, file, examined, now)
-            verdict = examined.verdict
+            past, verdict = examine(told, *place, file.past, now, claimed=True, known=known)
+            self._learn(claim.path, file, past, now)
             if isinstance(verdict, Waits):
                 self._wait(file, verdict, now)
                 return None
             file.due = now + self._options.poll
-            sum, why = "", verdict.why if verdict is not None else ""
-            if self._contents is not None and not why:
-                sum, why = self._contents.look(*place)
+            sum, why, event = "", verdict.why if verdict is not None else "", "refused"
+            if self.contents is not None and not why:
+                sum, why = self.contents.look(*place)
+                event = "skipped" if self._options.duplicates == "skip" else event
         if not why:
             return sum
-        if verdict is None and self._options.duplicates == "skip":
-            self.taker.skip(claim, why)
-        else:
-            self.taker.refuse(claim, why)
-            self.refused += 1
+        self.taker.refuse(claim, why, event)
+        self.refused += event == "refused"
         self._end(claim, file, now)
         return None

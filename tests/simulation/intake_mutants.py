@@ -1,6 +1,7 @@
 """The rules of how an intake takes, each broken on purpose: the simulation has to notice."""
 
 import itertools
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -9,11 +10,11 @@ from typing import Any, NamedTuple
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
 from queuedriver.intake import handover, ledger, watcher
-from queuedriver.intake.examining import Examined, examine
+from queuedriver.intake.examining import examine
 from queuedriver.intake.handover import Claim, Handover
 from queuedriver.intake.ledger import Ledger
 from queuedriver.intake.options import Told
-from queuedriver.intake.rules import Facts, Past, Waits
+from queuedriver.intake.rules import Facts, Past, Verdict, Waits
 from tests.simulation.happenings import Interruption
 from tests.simulation.intakes import KINDS, SCENES, IntakeSchedule, draw
 from tests.simulation.kernel import Kernel
@@ -85,24 +86,24 @@ def mutant(
 @mutant((watcher, "examine"), kinds={"switch": 1})
 def no_seal(
     told: Told, home: Directory, name: str, past: Past | None, now: float, **said: Any
-) -> Examined:
+) -> tuple[Past | None, Verdict]:
     """A claimed file enters without a look whether its writer is done."""
-    found = examine(told, home, name, past, now, **said)
-    return Examined(found.past, None) if said else found
+    past, verdict = examine(told, home, name, past, now, **said)
+    return past, None if said else verdict
 
 
 @mutant((watcher, "examine"))
 def back_over_the_name(
     told: Told, home: Directory, name: str, past: Past | None, now: float, **said: Any
-) -> Examined:
+) -> tuple[Past | None, Verdict]:
     """A claim that is not sealed is renamed back, over what has been dropped meanwhile."""
-    found = examine(told, home, name, past, now, **said)
+    past, verdict = examine(told, home, name, past, now, **said)
     item = names.parse(name)
-    if said and isinstance(found.verdict, Waits) and item is not None:
+    if said and isinstance(verdict, Waits) and item is not None:
         with closing(Directory.open(os.path.dirname(home.path))) as folder:
             home.rename_over(name, item.docid, folder)
         raise FileNotFoundError
-    return found
+    return past, verdict
 
 
 @mutant((names, "token_form"), kinds={**_CRASHES, "pause": 4, "silence": 2, "wake": 2})
@@ -224,7 +225,7 @@ def paths_alone(path: str, facts: Facts) -> str:
     return path.encode().hex().ljust(40, "0")
 
 
-_forget = Ledger.forget
+_sweep = Ledger.sweep
 
 
 def _late_to_win(scenes: tuple[str, ...], _: Mapping[str, int]) -> IntakeSchedule | None:
@@ -248,11 +249,22 @@ def _late_to_win(scenes: tuple[str, ...], _: Mapping[str, int]) -> IntakeSchedul
     return None
 
 
-@mutant((Ledger, "forget"), scenes=_LEAVES, hunts=_late_to_win)
-def forgets_while_it_is_copied(self: Ledger, now: float) -> None:
+@mutant(
+    (Ledger, "sweep"),
+    scenes=_LEAVES,
+    hunts=_late_to_win,
+    also=(
+        (watcher, "SWEEP_EVERY", 0.0),
+        (ledger, "_REMEMBERED", -math.inf),
+        # As the simulated one is called.
+        (ledger, "_NUMBERED", ("nfs4",)),
+    ),
+)
+def forgets_at_once(self: Ledger) -> None:
     """What is gone is forgotten while somebody copies it, who has looked for the last time."""
-    with seam(Ledger, "_begun", lambda _: set[str]()):
-        _forget(self, now)
+    for part in sorted({int(key[0], 16) for key in self.known}):
+        self.parts = part
+        _sweep(self)
 
 
 @mutant((Ledger, "_is_as_it_was"), scenes=_LEAVES)

@@ -102,9 +102,6 @@ class IntakeRun:
                 changed.enter_context(seam(module, "writers", self._writers))
             # Of this host, for people.
             changed.enter_context(seam(intake, "note_told", lambda *_: None))
-            # All that is gone is forgotten with the second look.
-            changed.enter_context(seam(ledger, "_PARTS", ("",)))
-            changed.enter_context(seam(ledger, "_FORGET_EVERY", 0.0))
             if self.scene.two:
                 changed.enter_context(
                     seam(Handover, "_enters_by_rename", lambda self, claim: False)

@@ -89,6 +89,7 @@ class StatVfs(NamedTuple):
     f_bavail: int = 1 << 42
     f_frsize: int = 1
     f_flag: int = 0
+    f_fsid: int = 1
 
 
 def step(method: _Call) -> _Call:

@@ -63,8 +63,4 @@ def _intake(table: Table, pipeline: Pipeline) -> Intake:
         table.add("into", "is a queue that no stage takes from", known, queue)
     said = {key: value for key, value in values.items() if key not in _OWN}
     options = IntakeOptions(**{**said, "refused": refused})
-    key, why = options.objection
-    if key and not table.bad & {key}:
-        problem, _, right = why.partition("; ")
-        table.add(key, problem, right or "leave one of the two out")
     return Intake(folder=folder or "", queue=queue, options=options)

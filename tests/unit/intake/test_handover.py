@@ -1,10 +1,12 @@
 """Taking files away from a folder: each drop once, none half, whatever ends an intake."""
 
+import contextlib
 import errno
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from queuedriver.claims.handoff import move_aside
 from queuedriver.disk.filesystem import Directory, open_fd
 from queuedriver.errors import ConfigError
 from queuedriver.format import names
+from queuedriver.intake.examining import Contents
 from queuedriver.intake.handover import Claim, Handover
 from queuedriver.intake.rules import facts_of
 from queuedriver.intake.watcher import Candidate, Watcher
@@ -121,6 +124,25 @@ def test_what_an_intake_had_claimed_when_it_died_does_not_enter_a_closed_queue(
     assert any_site.entered == {"a": b"whole"}
 
 
+def test_what_was_claimed_when_the_queue_was_closed_enters_when_that_is_open_again(
+    any_site: Site,
+) -> None:
+    path, intake = any_site.drop("a", b"half"), any_site.intake()
+    claim = claim_of(intake, "a")
+    intake.claims[claim] = one = _candidate(any_site)
+    with (any_site.home / claim.working).open("ab") as file:
+        any_site.turn(intake)
+        file.write(b" and whole")
+        (any_site.queue / "done").touch()
+    any_site.turn(intake, times=3)
+    assert any_site.entered == {}
+    assert "is closed" in one.waits.why
+    (any_site.queue / "done").unlink()
+    any_site.turn(intake, times=3)
+    assert any_site.entered == {"a": b"half and whole"}
+    assert not path.exists()
+
+
 def test_what_an_intake_had_committed_when_it_died_is_published_once(any_site: Site) -> None:
     any_site.drop("a")
     first = any_site.intake("one")
@@ -139,7 +161,8 @@ def test_who_was_taken_for_dead_publishes_nothing_twice(any_site: Site) -> None:
     any_site.dies("one")
     any_site.turn(any_site.intake("two", "0002"), times=3)
     assert any_site.entered == {"a": b"whole"}
-    assert isinstance(first.taker.enter([claim])[claim], FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        first.taker.enter(claim)
     assert any_site.entered == {"a": b"whole"}
 
 
@@ -188,11 +211,12 @@ def test_a_first_try_that_was_moved_aside_is_published_by_nobody(site: Site, aft
     facts = facts_of((site.folder / "a").stat())
     claim = taker.claim(taker.drop("a", "a", facts))
     assert claim is not None
-    # The disk was full; and somebody who could not see the claim has moved aside what there was.
-    orphans = site.queue / ".queuedriver/orphans"
-    orphans.mkdir()
-    (orphans / claim.copy).write_bytes(b"ha")
     with taker.place(claim) as (directory, name), open_fd(directory.open_read(name)) as source:
+        taker._copy(source, claim.copy)
+        # The disk was full; and somebody who could not see the claim has moved that aside.
+        move_aside(taker.queue, taker.copies, claim.copy)
+        (site.queue / ".queuedriver/orphans" / claim.copy).write_bytes(b"ha")
+        os.lseek(source, 0, os.SEEK_SET)
         taker._copy(source, claim.copy)
         assert taker._commit(claim, source)
     taker._publish(claim)
@@ -201,6 +225,25 @@ def test_a_first_try_that_was_moved_aside_is_published_by_nobody(site: Site, aft
     assert item is not None
     other._recover(claim.copy if after == "leave" else claim.written, item)
     assert site.entered == {"a": b"whole"}
+
+
+def test_orphans_that_may_not_be_looked_into_keep_no_drop_from_entering(
+    any_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # They are another user's.
+    (any_site.queue / ".queuedriver/orphans").mkdir(parents=True)
+    opened = Directory.subdirectory
+
+    def subdirectory(self: Directory, name: str, create: bool = False) -> Directory:
+        if name.endswith("orphans"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return opened(self, name, create)
+
+    any_site.drop("a")
+    intake = any_site.intake()
+    monkeypatch.setattr(Directory, "subdirectory", subdirectory)
+    any_site.turn(intake, times=3)
+    assert any_site.entered == {"a": b"whole"}
 
 
 def may_not_be_read(name: str) -> Callable[[Directory, str], int]:
@@ -228,7 +271,7 @@ def test_a_claim_that_may_not_be_read_waits_with_its_reason_and_holds_nobody_up(
         any_site.turn(other, times=3)
         assert any_site.entered == {"b": b"whole"}
         (one,) = other.claims.values()
-        assert one.waits.why == "may not be read: Permission denied"
+        assert one.waits.why == "cannot be read: Permission denied"
         # No time will help: a drain does not wait for it.
         assert other.settling == ""
     any_site.turn(other, times=3)
@@ -262,18 +305,43 @@ def test_a_claim_that_is_taken_back_while_it_enters_keeps_no_other_from_entering
     intake = any_site.intake()
     enter = Handover.enter
 
-    def late(self: Handover, claims: list[Claim]) -> dict[Claim, OSError | None]:
-        for claim in claims:
-            if claim.docid == "a":
-                taken_back = claim._replace(token=self._next())
-                (any_site.home / claim.working).rename(any_site.home / taken_back.working)
-        return enter(self, claims)
+    def late(self: Handover, claim: Claim) -> bool:
+        if claim.docid == "a":
+            taken_back = claim._replace(token=self._next())
+            (any_site.home / claim.working).rename(any_site.home / taken_back.working)
+        return enter(self, claim)
 
     with monkeypatch.context() as others:
         others.setattr(Handover, "enter", late)
         any_site.turn(intake)
     any_site.turn(intake, times=3)
     assert set(any_site.entered) == {"a", "b"}
+    assert intake.claims == {}
+
+
+@pytest.mark.parametrize("after", ["move", "leave"])
+@pytest.mark.parametrize("step", ["sync", "entered"])
+def test_a_document_that_met_trouble_when_it_had_just_entered_enters_once(
+    any_site: Site, monkeypatch: pytest.MonkeyPatch, after: str, step: str
+) -> None:
+    any_site.drop("a")
+    intake = any_site.intake(after=after, duplicates="skip")
+    kind = Directory if step == "sync" else Contents
+    whole = getattr(kind, step)
+
+    def full(self: Any, *given: str) -> None:
+        if any_site.entered and (step == "entered" or self.path == str(any_site.queue)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        whole(self, *given)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(kind, step, full)
+        for _ in range(30):
+            with contextlib.suppress(OSError):
+                intake.turn(any_site.now)
+            any_site.now += 1.0
+    any_site.turn(intake, times=3)
+    assert any_site.entered == {"a": b"whole"}
     assert intake.claims == {}
 
 

@@ -74,6 +74,12 @@ def test_where_files_are_to_go_for_good_is_tried_before_any_is_taken(
     assert site.left == ["a"]
 
 
+def test_what_is_refused_does_not_go_where_it_would_be_taken_from_again(site: Site) -> None:
+    options = IntakeOptions(settle=0.001, min_free=0, refused=str(site.folder))
+    with pytest.raises(ConfigError, match="is the folder itself"):
+        Intake(str(site.folder), str(site.queue), options, drain=True).run()
+
+
 @pytest.mark.parametrize("lives", ["move", "leave"])
 def test_a_folder_is_taken_from_and_left_as_it_is_by_nobody_at_once(site: Site, lives: str) -> None:
     site.intake("one", after=lives)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from queuedriver.intake.options import IntakeOptions
+from queuedriver.intake.options import IntakeOptions, fill
 from queuedriver.intake.rules import (
+    BESIDE,
     LONGEST,
     Facts,
     Refused,
     Waits,
-    beside,
     of_age,
     of_name,
     of_size,
@@ -61,7 +61,8 @@ def test_markers_are_no_documents(form: str, marker: str) -> None:
 
 
 def test_what_lies_beside_a_file_in_the_making_is_known() -> None:
-    assert beside("x.pdf") == ["x.pdf.part", "x.pdf.filepart", ".~lock.x.pdf#"]
+    beside = [fill(form, "x.pdf") for form in BESIDE]
+    assert beside == ["x.pdf.part", "x.pdf.filepart", ".~lock.x.pdf#"]
 
 
 @pytest.mark.parametrize("field", ["size", "mtime_ns", "ctime_ns", "inode"])

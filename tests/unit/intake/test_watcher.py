@@ -3,10 +3,12 @@
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import os
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +178,14 @@ def test_a_file_waits_until_it_is_what_its_manifest_says(site: Site, manifest: s
     assert site.entered == {"a": b"whole"}
 
 
+def test_a_manifest_may_name_its_files_as_seen_from_its_directory(site: Site) -> None:
+    site.drop("a")
+    digest = hashlib.sha256(b"whole").hexdigest()
+    site.drop("SHA256SUMS", f"{digest}  ./a\n".encode())
+    site.turn(site.intake(manifest="SHA256SUMS"), times=3)
+    assert site.entered == {"a": b"whole"}
+
+
 @pytest.mark.parametrize("manifest", ["SHA256SUMS", "{name}.sha256"])
 def test_a_manifest_that_comes_is_read_at_once(site: Site, manifest: str) -> None:
     site.drop("a")
@@ -202,19 +212,59 @@ def test_a_name_that_cannot_be_a_docid_is_refused(site: Site) -> None:
     }
 
 
-def test_a_refused_file_has_its_report_however_long_its_name_is(site: Site) -> None:
-    names = ["x" * 251 + ".pdf", "é" * 120 + "-1.pdf", "é" * 120 + "-2.pdf"]
+def test_a_refused_file_has_its_report_or_stays_and_says_that_its_name_is_too_long(
+    site: Site,
+) -> None:
     intake = site.intake()
-    # One of the same name was refused before.
-    for name in [*names, names[0]]:
-        site.drop(name)
+    # A second one of its name gets a serial.
+    for _ in range(2):
+        site.drop("x" * 220 + ".pdf")
         site.turn(intake, times=3)
+    name = "é" * 120 + ".pdf"
+    site.drop(name)
+    site.turn(intake, times=3)
     reports = sorted((site.folder / "refused").glob("*.report.json"))
     files = [Path(str(path).removesuffix(".report.json")) for path in reports]
-    assert len(files) == 4
+    assert len(files) == 2
     assert sorted(site.folder.glob("refused/*.pdf")) == files
-    said = [json.loads(path.read_bytes())["file"] for path in reports]
-    assert sorted(said) == sorted(str(site.folder / name) for name in [*names, names[0]])
+    assert [one for one in site.left if "/" not in one] == [name]
+    assert site.why(intake, name) == "cannot be taken: File name too long"
+
+
+def test_what_was_refused_is_not_taken_from_where_sub_directories_are(site: Site) -> None:
+    bad = site.folder / "sub" / "bad"
+    site.drop("sub/a.ready")
+    intake = site.intake(recursive=True, refused=str(bad), docid="{path}")
+    site.turn(intake, times=4)
+    assert site.entered == {}
+    assert intake.refused == 1
+    assert {path.name for path in bad.iterdir()} == {"a.ready", "a.ready.report.json"}
+
+
+@pytest.mark.parametrize("after", ["move", "leave"])
+def test_what_was_listed_before_a_listing_failed_is_taken(
+    site: Site, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    for name in "abc":
+        site.drop(name)
+    intake = site.intake(after=after)
+    scan = Directory.scan
+
+    @contextlib.contextmanager
+    def torn(self: Directory) -> Iterator[Iterator["os.DirEntry[str]"]]:
+        def first_two(entries: Iterator["os.DirEntry[str]"]) -> Iterator["os.DirEntry[str]"]:
+            yield from itertools.islice(entries, 2)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with scan(self) as entries:
+            yield first_two(entries) if self.path == str(site.folder) else entries
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Directory, "scan", torn)
+        with pytest.raises(OSError, match="Input/output error"):
+            intake.turn(site.now)
+    site.turn(intake, times=3)
+    assert set(site.entered) == set("abc")
 
 
 @pytest.mark.parametrize("after", ["move", "leave"])
@@ -263,6 +313,8 @@ def test_a_file_that_cannot_be_moved_to_the_refused_ones_stays_and_says_why(site
     assert site.entered == {}
     assert site.left == ["a.ready"]
     assert site.why(intake, "a.ready") == "cannot be taken: Not a directory"
+    # No time will help: a drain does not wait for it.
+    assert intake.settling == ""
     no_directory.unlink()
     site.turn(intake, times=3)
     assert {path.name for path in no_directory.iterdir()} == {"a.ready", "a.ready.report.json"}
