@@ -179,7 +179,7 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
     if len(listed) > _MOST_FILES:
         notes.append(f"{directory.path} has more than {_MOST_FILES} files; remove what is no use")
     leave: Literal["", "drain", "now"] = ""
-    mark = (0, 0)
+    quit_at = 0
     requests = []
     # For each host and for this one: what names the host outdoes what names none.
     numbers: dict[str, dict[str, int | None]] = {"": {}, host: {}}
@@ -201,16 +201,18 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
                     notes.append(f"{CONTROL}/{name}: {error}")
                 notes += _unknown(name, stages, stage)
         elif name == QUIT:
+            # Before its words: one that takes its place between the two is known by the next look.
+            with suppress(FileNotFoundError):
+                quit_at = directory.status(name).st_mtime_ns
             if (text := _text(directory, name, notes)) is not None:
                 leave, more = parse_quit(text)
                 notes += more
-                mark = mark_of(directory, name)
         elif name != PAUSE:
             notes.append(_why_nothing(name))
     return Controls(
         paused=PAUSE in listed,
         quit=leave,
-        quit_mark=mark,
+        quit_at=quit_at,
         scale=numbers[""] | numbers[host],
         requests=tuple(requests),
         notes=tuple(notes[:_MOST_NOTES]),
@@ -228,14 +230,6 @@ def _text(directory: Directory, name: str, notes: list[str]) -> str | None:
             raise
         notes.append(f"{CONTROL}/{name} cannot be read: {error.strerror}")
         return None
-
-
-def mark_of(directory: Directory, name: str) -> tuple[int, int]:
-    """Return the inode of a file, and when it was written; zeros when it is not there."""
-    with suppress(FileNotFoundError):
-        found = directory.status(name)
-        return found.st_ino, found.st_mtime_ns
-    return 0, 0
 
 
 # The moves of the command line

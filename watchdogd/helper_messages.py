@@ -55,8 +55,9 @@ class Controls(msgspec.Struct, frozen=True, kw_only=True):
 
     paused: bool = False
     quit: Literal["", "drain", "now"] = ""
-    # By which that very QUIT is known again: its inode, and when it was written, in nanoseconds.
-    quit_mark: tuple[int, int] = (0, 0)
+    # When that QUIT was written, by the clock of its file system, in nanoseconds. Not its inode, too,
+    # which some file systems give anew while the file is as it was.
+    quit_at: int = 0
     # Drivers that a stage is to have; None: as the pipeline file says.
     scale: dict[str, int | None] = {}
     # Each until it expires. Whoever serves them remembers which it has served: whole, for two may
@@ -143,8 +144,6 @@ class Errands(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # Queues that have claims, and no driver that would recover what dead ones left.
     recover: tuple[str, ...] = ()
-    # The mark of a QUIT that is from before the watchdog: remove it once nobody has to read it.
-    outdated_quit: tuple[int, int] | None = None
     # Copy this host's report now, rather than with the next look.
     report: bool = False
     # The processes of the drivers that there are now; None: those that there were.

@@ -31,8 +31,7 @@ VERSION = 1
 HOSTS = os.path.join(control.CONTROL, control.HOSTS)
 # After so long without a new document a watchdog of another host is called silent, and one whose
 # process is here hung. It says something every 2 s on its own disk, from where it is copied when
-# all queues have been looked at. `status` says so by the clocks; whether a QUIT may go is decided
-# by what one watchdog sees of another on its own clock alone.
+# all queues have been looked at.
 SILENT_AFTER = 180.0
 HUNG_AFTER = 60.0
 
@@ -125,8 +124,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     # The same on the monotonic clock of its host; 0 when it was not said.
     turned_at: float = 0.0
-    # Counts the documents published: a watchdog of another host lives while this changes.
-    beat: int = 0
     # The file, the pipeline's name in it, and where its queues are.
     pipeline: str = ""
     name: str = ""
@@ -289,7 +286,6 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
         started_at=watchdog.started_at,
         at=time.time(),
         turned_at=time.monotonic(),
-        beat=watchdog.beat,
         pipeline=pipeline.file,
         name=pipeline.name,
         root=pipeline.root,

@@ -57,8 +57,8 @@ class Requests:
     def __init__(self) -> None:
         # How to leave; empty while nothing asks for that.
         self.quit: Literal["", "drain", "now"] = ""
-        # The mark of the QUIT of the first look, if there was one: our start is the later wish.
-        self.outdated_quit: tuple[int, int] | None = None
+        # When the QUIT of the first look was written, if there was one: our start is the later wish.
+        self._outdated: int | None = None
         # None before the first look.
         self._known: set[Request] | None = None
 
@@ -72,8 +72,8 @@ class Requests:
         """
         before, self._known = self._known, set(controls.requests)
         if before is None and controls.quit:
-            self.outdated_quit = controls.quit_mark
-        self.quit = "" if controls.quit_mark == self.outdated_quit else controls.quit
+            self._outdated = controls.quit_at
+        self.quit = "" if controls.quit_at == self._outdated else controls.quit
         # Those that have been removed are forgotten.
         return sorted(self._known - (before or set()), key=lambda one: one.serial)
 

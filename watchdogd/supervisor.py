@@ -74,8 +74,6 @@ class Supervisor:
         self.context = context
         self.identity = identify(os.getpid())
         self.started_at = time.time()
-        # How many reports it has saved.
-        self.beat = 0
         self.helper = helper
         self.stages = Stages(pipeline, context)
         if (before := last_report(context.local)) is not None:
@@ -160,8 +158,6 @@ class Supervisor:
         """Take what the helper has seen of the queues and of the control files."""
         if self.helper.listen(now) and (view := self.helper.view).known:
             self._serve(self._requests.news(view.controls), now)
-            if (mark := self._requests.outdated_quit) is not None:
-                self.helper.ask(Errands(outdated_quit=mark))
             if self.drain and self.drain.see(self.stages, view.trouble, now):
                 self.context.finished = True
                 self._leave()
@@ -302,7 +298,6 @@ class Supervisor:
         self._reported = states, now
         self._notifier.beat()
         self._notifier.status(in_a_line(self))
-        self.beat += 1
         save(host_report(self, now))
         pids = [slot.run.child.pid for slot in self.stages.slots if slot.run is not None]
         self.helper.ask(Errands(report=True, drivers=tuple(filter(None, pids))))
@@ -325,6 +320,6 @@ class Supervisor:
         self._farewell(last_word(self, words))
 
     def _farewell(self, report: HostReport, recover: tuple[str, ...] = ()) -> None:
-        save(replace(report, beat=self.beat + 1))
+        save(report)
         self.helper.ask(Errands(report=True, recover=recover, look=True, farewell=True))
         self.helper.listen_to_the_end(LAST_LOOK)

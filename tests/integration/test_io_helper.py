@@ -204,9 +204,6 @@ def test_control_files_are_seen(watch: Watch) -> None:
     assert seen.notes
     assert (seen.scale, seen.quit) == ({"parse": 3}, "drain")
     assert seen.requests == (Request("restart", "parse-1", SERIAL),)
-    watch.helper.ask(Errands(outdated_quit=seen.quit_mark))
-    watch.until(lambda one: not controls(one).quit, "forgotten")
-    assert not (watch.root / ".watchdogd/QUIT").exists()
 
 
 # Errands
@@ -364,10 +361,15 @@ def test_requests_of_yesterday_expire(watch: Watch) -> None:
     assert not old.exists()
 
 
+def with_more(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with one stage more, whose input is another queue."""
+    stages = (*pipeline.stages, a_stage("more", "side", "between"))
+    return msgspec.structs.replace(pipeline, stages=stages)
+
+
 def test_reloaded_pipeline_gets_the_queues_it_lacks(watch: Watch) -> None:
     watch.start().until(well, "seen")
-    stages = (*watch.pipeline.stages, a_stage("more", "side", "between"))
-    watch.helper.ask(Errands(pipeline=msgspec.structs.replace(watch.pipeline, stages=stages)))
+    watch.helper.ask(Errands(pipeline=with_more(watch.pipeline)))
     watch.until(lambda one: "side" in one.queues, "made")
     with Queue.open(watch.root / "between") as queue:
         assert sorted(queue.feeds()) == [str(watch.root / "in"), str(watch.root / "side")]
@@ -375,11 +377,9 @@ def test_reloaded_pipeline_gets_the_queues_it_lacks(watch: Watch) -> None:
 
 def test_what_is_not_understood_is_said_and_the_rest_is_done(watch: Watch) -> None:
     watch.start().until(well, "seen")
-    (watch.root / ".watchdogd/QUIT").touch()
-    mark = controls(watch.until(lambda one: bool(controls(one).quit), "asked")).quit_mark
     os.write(watch.helper.fd, b"what?\n")
-    watch.helper.ask(Errands(outdated_quit=mark))
-    watch.until(lambda one: not controls(one).quit, "forgotten")
+    watch.helper.ask(Errands(pipeline=with_more(watch.pipeline)))
+    watch.until(lambda one: "side" in one.queues, "made")
     notes = [one.note for one in watch.heard if one.note]
     assert notes == ["an errand that was not understood: b'what?'"]
 
@@ -512,17 +512,15 @@ def test_failing_disk_is_trouble_and_what_was_asked_is_done_when_it_is_well(watc
     sign = watch.place / "sign"
     watch.open_prepared("from pathlib import Path\nFault(Path(place, 'sign'), ('names',))()")
     watch.start().until(well, "seen")
-    (watch.root / ".watchdogd/QUIT").touch()
-    mark = controls(watch.until(lambda one: bool(controls(one).quit), "asked")).quit_mark
     sign.touch()
     (watch.root / "in/a.ready").touch()
     trouble = watch.until(lambda one: bool(one.trouble), "failing").trouble
     assert os.strerror(errno.EIO) in trouble
-    watch.helper.ask(Errands(outdated_quit=mark))
+    (watch.root / ".watchdogd/PAUSE").touch()
     assert watch.next().controls is None
-    assert (watch.root / ".watchdogd/QUIT").exists()
+    assert not (watch.root / "in/PAUSE").exists()
     sign.unlink()
-    watch.until(lambda one: not controls(one).quit, "forgotten")
+    watch.until(lambda one: one.queues["in"].paused, "paused")
 
 
 # Silence

@@ -433,7 +433,13 @@ def replace(yard: Yard, first: subprocess.Popen[str], *more: str) -> subprocess.
     first.kill()
     first.communicate()
     second = yard.run(*more)
-    until(lambda: (one := yard.status()) is not None and one.pid == second.pid and one.beat > 1)
+
+    def saved() -> float:
+        one = yard.status()
+        return one.at if one is not None and one.pid == second.pid else 0.0
+
+    began_at = until(saved)
+    until(lambda: saved() > began_at)
     return second
 
 

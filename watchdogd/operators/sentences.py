@@ -71,7 +71,7 @@ def sentences_of(view: View) -> Iterator[Sentence]:
     yield from _configuration(chosen)
     for host in alive:
         yield from _trouble(host, chosen)
-    if view.controls.quit and chosen.hosts.state != "not running":
+    if view.controls.quit and any(host.report.state == "stopping" for host in alive):
         text = "watchdogs that were there before it leave, after the documents at hand"
         yield Sentence(f"there is a QUIT: {text}", bad=False)
     if view.controls.paused:

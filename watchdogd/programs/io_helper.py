@@ -29,7 +29,7 @@ from functools import partial
 
 import msgspec
 
-from queuedriver.claims.liveness import NETWORK_BEAT, Observer
+from queuedriver.claims.liveness import NETWORK_BEAT
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
 from queuedriver.format.records import decode
@@ -165,9 +165,6 @@ class IoHelper:
         # None while a look could not read them.
         self._controls: Controls | None = None
         self._trouble = ""
-        # The mark of a QUIT that is outdated for our watchdog, and the observer of the others.
-        self._outdated_quit: tuple[int, int] | None = None
-        self._others = Observer()
         self._look_at = 0.0
         self._chores = (
             Chore(self._expire, _EXPIRE_EVERY),
@@ -272,9 +269,6 @@ class IoHelper:
         if errands.pipeline is not None:
             self.pipeline = errands.pipeline
             self._views = {}
-        if errands.outdated_quit not in (None, self._outdated_quit):
-            self._outdated_quit = errands.outdated_quit
-            self._chores[0].due_at = 0.0
         if errands.drivers is not None:
             self._meter.drivers = errands.drivers
         if errands.report and not self._trouble:
@@ -327,9 +321,6 @@ class IoHelper:
     def _expire(self) -> None:
         with self._control_directory() as directory:
             control_files.expire(directory)
-            if self._outdated_quit is not None:
-                mark = self._outdated_quit
-                control_files.remove_outdated_quit(directory, self.host, mark, self._others)
 
     def _copy(self) -> None:
         with self._control_directory() as directory:

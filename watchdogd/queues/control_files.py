@@ -1,12 +1,9 @@
-"""Closes and reopens, pauses and resumes queues; removes what is outdated of the control files;
-publishes the report. Each move is harmless when it is made twice, or by the helpers of several
-hosts at once."""
+"""Closes and reopens, pauses and resumes queues; removes old requests; publishes the report. Each
+move is harmless when it is made twice, or by the helpers of several hosts at once."""
 
-import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 
-from queuedriver.claims.liveness import Observer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.closing import close_if_fed, reopen_if_fed
 from queuedriver.errors import NotRegular
@@ -15,7 +12,7 @@ from queuedriver.operating.queue import Queue
 from watchdogd import control
 from watchdogd.helper_messages import QueueSeen
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import Alien, HostReport, decode, standing, ticks_of
+from watchdogd.report import Alien, HostReport, decode
 
 # Who asked for something an hour ago has asked again, or done without.
 _REQUEST_AGE = 3600.0
@@ -62,55 +59,6 @@ def _is_ours(queue: Directory) -> bool:
     except OSError:
         # A symlink, or one we may not read: somebody's.
         return False
-
-
-def remove_outdated_quit(
-    directory: Directory, host: str, mark: tuple[int, int], others: Observer
-) -> None:
-    """Remove a QUIT that is outdated for the watchdog of this host, once no other may still have to
-    read it; but none that has taken its place.
-
-    A crash leaves it aside, under a hidden name.
-    """
-    if control.mark_of(directory, control.QUIT) != mark or _others_live(directory, host, others):
-        return
-    aside = f".outdated-{control.host_file(host)}"
-    with suppress(FileNotFoundError):
-        directory.rename_over(control.QUIT, aside)
-        if control.mark_of(directory, aside) != mark:
-            # It was put there just now. If one more was, that is the last word.
-            with suppress(FileExistsError):
-                directory.rename_new(aside, control.QUIT)
-                return
-        directory.remove(aside)
-
-
-def _others_live(directory: Directory, host: str, others: Observer) -> bool:
-    """Tell whether any watchdog of another host may live, as far as can be known from here."""
-    hosts = directory.look_into(control.HOSTS)
-    if hosts is None:
-        return False
-    with closing(hosts):
-        names = [name for name in hosts.names() if name.endswith(".json") and name[0] != "."]
-        # Each is looked at each time: since when they are silent is to be known of all.
-        living = [
-            _may_live(hosts, name, others) for name in names if name != control.report_name(host)
-        ]
-    return any(living)
-
-
-def _may_live(hosts: Directory, name: str, others: Observer) -> bool:
-    try:
-        report = decode(hosts.read(name))
-    except (FileNotFoundError, NotRegular):
-        return False
-    except Alien:
-        # Perhaps of a later version.
-        return True
-    # By our own clock only: what it says may be of one that differs.
-    now = report.at + others.unchanged_for(name, report.beat)
-    ticks = ticks_of(report, others.me)
-    return standing(report, others.me, ticks, now, time.monotonic()) in ("alive", "hung")
 
 
 def expire(directory: Directory) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from queuedriver.check.check import check, repair
-from queuedriver.claims.liveness import Observer
 from queuedriver.cli import run as queuedriver
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
@@ -316,12 +315,6 @@ ROOT_PARTS = [
 ]
 
 
-def _remove_quit(opened: Directory) -> None:
-    mark = control.mark_of(opened, "QUIT")
-    if any(mark):
-        control_files.remove_outdated_quit(opened, "rose", mark, Observer())
-
-
 def called(*args: object) -> int:
     code = watchdogd([str(one) for one in args])
     assert code != _BUG, args
@@ -353,7 +346,6 @@ def test_part_of_the_control_directory_that_is_something_else_leads_nobody_elsew
         lambda opened: control.read(opened, "rose"),
         lambda opened: control_files.publish(opened, "rose", encode(pipelines.report())),
         control_files.expire,
-        _remove_quit,
         Copies(str(local), "rose").turn,
     ):
         with contextlib.suppress(OSError):

@@ -171,7 +171,7 @@ def test_everything_that_is_said_is_read(root: Path, directory: Directory) -> No
     assert control.read(directory, "rose") == Controls(
         paused=True,
         quit="now",
-        quit_mark=(quit_.st_ino, quit_.st_mtime_ns),
+        quit_at=quit_.st_mtime_ns,
         scale={"parse": 3, "scan": 1, "store": 5},
         requests=(
             Request("reload", "", "1731942000"),

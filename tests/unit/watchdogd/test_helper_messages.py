@@ -49,7 +49,7 @@ MESSAGES = [
             controls=Controls(
                 paused=True,
                 quit="now",
-                quit_mark=(1 << 63, 1_700_000_000_123_456_789),
+                quit_at=1_700_000_000_123_456_789,
                 scale={"parse": 4, "other": None},
                 requests=(Request("restart", "parse-2", "1" * 18),),
                 notes=("odd",),
@@ -70,7 +70,7 @@ def test_message_arrives_as_it_was_said(message: Message) -> None:
 def test_brief_and_errands_arrive_as_they_were_said() -> None:
     brief = Brief(pipeline=PIPELINE, host="rose", local="/var/lib/w", made=("in",), parent=7)
     assert understood(to_line(brief), Brief) == brief
-    errands = Errands(recover=("in",), outdated_quit=(7, 1000), pipeline=PIPELINE)
+    errands = Errands(recover=("in",), look=True, pipeline=PIPELINE)
     assert understood(to_line(errands), Errands) == errands
 
 

@@ -115,9 +115,9 @@ def test_second_with_another_state_directory_is_refused(
 def test_second_on_another_host_of_that_name_is_refused(
     say: Callable[[HostReport], None], tmp_path: Path
 ) -> None:
-    say(replace(REPORT, identity=ELSEWHERE, beat=1))
+    say(replace(REPORT, identity=ELSEWHERE, at=11.0))
     with pytest.raises(IdHeld, match="--host"):
-        listen(tmp_path, 60.0, lambda: say(replace(REPORT, identity=ELSEWHERE, beat=2)))
+        listen(tmp_path, 60.0, lambda: say(replace(REPORT, identity=ELSEWHERE, at=12.0)))
 
 
 @pytest.mark.parametrize(

@@ -31,23 +31,23 @@ def saved(local: Path) -> HostReport:
 
 
 def test_report_is_saved_whole_whatever_the_one_before_was(tmp_path: Path) -> None:
-    for beat, size in enumerate((10, 50_000, 20, 0, 40_000)):
-        save(report(tmp_path, beat=beat, crash="x" * size))
-        assert (saved(tmp_path).beat, len(saved(tmp_path).crash)) == (beat, size)
+    for pid, size in enumerate((10, 50_000, 20, 0, 40_000)):
+        save(report(tmp_path, pid=pid, crash="x" * size))
+        assert (saved(tmp_path).pid, len(saved(tmp_path).crash)) == (pid, size)
 
 
 def test_reader_never_sees_a_part(tmp_path: Path) -> None:
-    save(report(tmp_path, beat=0))
+    save(report(tmp_path, pid=0))
     child = os.fork()
     if not child:
-        for beat in range(300):
-            save(report(tmp_path, beat=beat, crash="x" * (beat % 7 * 9000)))
+        for pid in range(300):
+            save(report(tmp_path, pid=pid, crash="x" * (pid % 7 * 9000)))
             # A watchdog waits a hundred times as long.
             time.sleep(0.002)
         os._exit(0)
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         seen = saved(tmp_path)
-        assert seen.crash == "x" * (seen.beat % 7 * 9000)
+        assert seen.crash == "x" * (seen.pid % 7 * 9000)
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def test_full_disk_has_room_for_the_next_report(disk: Disk) -> None:
-    for beat in range(2):
-        save(report(disk.path, beat=beat))
+    for pid in range(2):
+        save(report(disk.path, pid=pid))
     disk.fill()
-    for beat in range(2, 5):
-        save(report(disk.path, beat=beat, crash="x" * 1000))
-        assert saved(disk.path).beat == beat
+    for pid in range(2, 5):
+        save(report(disk.path, pid=pid, crash="x" * 1000))
+        assert saved(disk.path).pid == pid
 
 
 @pytest.fixture

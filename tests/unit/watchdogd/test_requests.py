@@ -20,13 +20,12 @@ def test_request_is_news_once() -> None:
 
 def test_quit_that_was_there_before_is_outdated_and_one_that_comes_later_is_not() -> None:
     requests = Requests()
-    before = Controls(quit="now", quit_mark=(7, 1000))
+    before = Controls(quit="now", quit_at=1000)
     for _ in range(2):
         requests.news(before)
-        assert (requests.quit, requests.outdated_quit) == ("", (7, 1000))
+        assert requests.quit == ""
     # It is removed, or written once more, be it into the very file.
-    for later in ((), ((7, 2000), "now"), ((8, 1000), "drain")):
-        controls = Controls(quit_mark=later[0], quit=later[1]) if later else Controls()
+    for controls in (Controls(), Controls(quit="now", quit_at=2000)):
         requests.news(controls)
         assert requests.quit == controls.quit
     # A network file system may show it once more.
@@ -37,8 +36,8 @@ def test_quit_that_was_there_before_is_outdated_and_one_that_comes_later_is_not(
 def test_quit_that_comes_after_the_first_look_is_obeyed() -> None:
     requests = Requests()
     requests.news(Controls())
-    requests.news(Controls(quit="drain", quit_mark=(7, 1000)))
-    assert (requests.quit, requests.outdated_quit) == ("drain", None)
+    requests.news(Controls(quit="drain", quit_at=1000))
+    assert requests.quit == "drain"
 
 
 def test_whatever_the_first_look_finds_is_news_the_oldest_first() -> None:

@@ -22,7 +22,7 @@ from watchdogd.queues import control_files
 from watchdogd.queues.counts import View
 from watchdogd.queues.recovery import Recovery
 from watchdogd.queues.root import Root
-from watchdogd.report import SILENT_AFTER, HostReport
+from watchdogd.report import HostReport
 
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
@@ -164,102 +164,15 @@ def test_pause_that_is_somebodys_stays(site: Site, dressed: str) -> None:
 # Control files
 
 
-def put_quit(directory: Directory) -> tuple[int, int]:
-    """Ask all watchdogs to leave; return the mark of the file."""
-    directory.write_aside("QUIT", b"")
-    return control.mark_of(directory, "QUIT")
-
-
-def remove_quit(directory: Directory, mark: tuple[int, int], observer: Observer) -> bool:
-    """Remove it as the helper of rose does; return whether it is gone, with nothing left aside."""
-    control_files.remove_outdated_quit(directory, "rose", mark, observer)
-    left = set(directory.names()) - {"events", "history", "hosts", "landmark", "logs"}
-    assert left <= {"QUIT"}
-    return not left
-
-
 ELSEWHERE = Identity("fern", "another", "boot-2", 7, 100, 5)
 
 
-def report(identity: Identity, beat: int = 1, **more: Any) -> bytes:
+def report(identity: Identity, at: float = 2.0, **more: Any) -> bytes:
     """What a watchdog of fern says, years ago by its own clock."""
     one = HostReport(
-        host="fern", pid=identity.pid, identity=identity, started_at=1.0, at=2.0, beat=beat
+        host="fern", pid=identity.pid, identity=identity, started_at=1.0, at=at
     )
     return encode(msgspec.structs.replace(one, **more))
-
-
-def test_stop_that_another_host_may_not_have_read_is_not_removed_by_a_watchdog_that_starts(
-    directory: Directory,
-) -> None:
-    clock = [0.0]
-    observer = Observer(monotonic=lambda: clock[0])
-    mark = put_quit(directory)
-    control_files.publish(directory, "rose", b"our own")
-    for beat in range(3):
-        control_files.publish(directory, "fern", report(ELSEWHERE, beat))
-        assert not remove_quit(directory, mark, observer)
-        clock[0] += SILENT_AFTER
-    # It says nothing more for long, by our clock.
-    assert not remove_quit(directory, mark, observer)
-    clock[0] += SILENT_AFTER + 1
-    assert remove_quit(directory, mark, observer)
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        report(ELSEWHERE, state="stopped"),
-        # Its process was here, and is gone.
-        report(msgspec.structs.replace(identify(os.getpid()), pid=0)),
-    ],
-)
-def test_stop_is_removed_when_no_watchdog_of_another_host_lives(
-    directory: Directory, said: bytes
-) -> None:
-    mark = put_quit(directory)
-    control_files.publish(directory, "fern", said)
-    assert remove_quit(directory, mark, Observer())
-
-
-def test_what_a_watchdog_of_a_later_version_says_is_a_sign_of_life(directory: Directory) -> None:
-    mark = put_quit(directory)
-    control_files.publish(directory, "fern", report(ELSEWHERE, version=99, state="stopped"))
-    assert not remove_quit(directory, mark, Observer())
-
-
-def test_stop_that_takes_the_place_of_an_outdated_one_stays(directory: Directory) -> None:
-    mark = put_quit(directory)
-    later = put_quit(directory)
-    assert not remove_quit(directory, mark, Observer())
-    assert control.mark_of(directory, "QUIT") == later
-    # Written once more into the very file.
-    os.utime(os.path.join(directory.path, "QUIT"), (1, 1))
-    assert not remove_quit(directory, later, Observer())
-
-
-class Busy(Directory):
-    """Somebody asks once more between a look and a rename, so many times."""
-
-    again = 0
-
-    def rename_over(self, old: str, new: str, to: Directory | None = None) -> None:
-        if old == "QUIT" and self.again:
-            put_quit(self)
-        super().rename_over(old, new, to)
-        if old == "QUIT" and self.again == 2:
-            put_quit(self)
-
-
-@pytest.mark.parametrize("again", [1, 2])
-def test_stop_that_is_put_between_the_look_and_the_removal_is_not_lost(
-    site: Site, again: int
-) -> None:
-    with closing(Busy.open(site.root / ".watchdogd")) as directory:
-        mark = put_quit(directory)
-        directory.again = again
-        assert not remove_quit(directory, mark, Observer())
-        assert control.mark_of(directory, "QUIT") != mark
 
 
 def test_requests_expire_after_an_hour_of_the_file_systems_clock(
@@ -286,7 +199,7 @@ def test_status_document_is_published_whole(site: Site, directory: Directory) ->
 
 
 def test_watchdog_of_the_same_name_that_publishes_too_is_seen(directory: Directory) -> None:
-    ours = [report(identify(os.getpid()), beat) for beat in range(4)]
+    ours = [report(identify(os.getpid()), at) for at in range(4)]
     theirs = report(ELSEWHERE, local="/there")
     # What was there before us is of a watchdog that has ended.
     control_files.publish(directory, "fern", theirs)
