@@ -168,7 +168,12 @@ def log_path(local: str, name: str) -> str:
 def slots_with_boards(local: str, host: str) -> list[tuple[str, int]]:
     """Return the stages and numbers of the slots that have, or had, a driver here."""
     board = re.compile(rf"{re.escape(short_host(host))}-(.+)-([1-9][0-9]*)\.board")
-    found = (board.fullmatch(name) for name in os.listdir(os.path.join(local, BOARDS)))
+    try:
+        names = os.listdir(os.path.join(local, BOARDS))
+    except FileNotFoundError:
+        # No driver was started yet, or somebody has removed it.
+        return []
+    found = map(board.fullmatch, names)
     return sorted((one[1], int(one[2])) for one in found if one is not None)
 
 
@@ -185,47 +190,3 @@ def dump_of(local: str, pid: int) -> str:
             if glimpse.pid == pid and glimpse.ticks == process_ticks(pid):
                 return glimpse.dump
     return ""
-
-
-class OwnDirectory:
-    """The directory of a watchdog: made at the start, and again when somebody removes it.
-
-    Who removes it, as a program that tidies up does, leaves drivers that cannot be replaced: each
-    has a board there. One that is moved away, or on a disk that goes away, comes back with what is
-    in it, and is waited for.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = self._make()
-        self._boards_at = 0
-
-    def keep(self) -> bool:
-        """Make again what was removed of it; return whether that was all."""
-        # Only of what was removed, not of what was moved, nothing is linked any more.
-        is_removed = not os.fstat(self._fd).st_nlink
-        if is_removed:
-            before, self._fd = self._fd, self._make()
-            os.close(before)
-        else:
-            self._fill()
-        return is_removed
-
-    def boards_have_changed(self) -> bool:
-        """Return whether a board was made or removed since this was asked last."""
-        with suppress(FileNotFoundError):
-            before = self._boards_at
-            self._boards_at = os.stat(os.path.join(self._path, BOARDS)).st_mtime_ns
-            return self._boards_at != before
-        return False
-
-    def _make(self) -> int:
-        os.makedirs(self._path, mode=0o700, exist_ok=True)
-        self._fill()
-        return os.open(self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def _fill(self) -> None:
-        for name in (LOGS, BOARDS):
-            # It may be moved away just now.
-            with suppress(FileExistsError, FileNotFoundError):
-                os.mkdir(os.path.join(self._path, name), 0o700)

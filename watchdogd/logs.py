@@ -21,7 +21,9 @@ _STDOUT, _STDERR = 1, 2
 
 
 def open_log(path: str, size: int, keep: int) -> int:
-    """Open a log to append to; one that has grown to its size is rotated first."""
+    """Open a log to append to; one that has grown to its size is rotated first. Its directory is
+    made, as somebody may have removed it."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     fd = _open_file(path)
     if os.fstat(fd).st_size < size or not rotate(path, keep):
         return fd

@@ -33,6 +33,8 @@ def save(report: HostReport) -> None:
     data = encode(report)
     # On a full disk, or one that fails, people know less; the drivers do not mind.
     with contextlib.suppress(OSError):
+        # Somebody may have removed it.
+        os.makedirs(report.local, mode=0o700, exist_ok=True)
         with open_fd(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)) as fd:
             write_all(fd, data.ljust(-(-len(data) // _ROOM) * _ROOM))
             os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))

@@ -57,7 +57,7 @@ class Requests:
     def __init__(self) -> None:
         # How to leave; empty while nothing asks for that.
         self.quit: Literal["", "drain", "now"] = ""
-        # When the QUIT of the first look was written, if there was one: our start is the later wish.
+        # When the QUIT was written that the first look found: our start is the later wish.
         self._outdated: int | None = None
         # None before the first look.
         self._known: set[Request] | None = None

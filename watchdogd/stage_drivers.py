@@ -12,11 +12,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
 from functools import reduce
 
 import msgspec
-from msgspec.structs import replace
 
 from queuedriver.disk.filesystem import open_fd
 from queuedriver.driving.lifetime import OUT_OF_TIME
@@ -178,7 +176,6 @@ class StageDrivers:
             before = slot.glimpse
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
-                self.show_again(now)
             # What drivers that leave soon take says nothing of those to come.
             if (glimpse := slot.glimpse) is not before and not slot.is_stale:
                 self.pace.learn(before, glimpse, now)
@@ -217,6 +214,7 @@ class StageDrivers:
                     return
             if not starts.take(first=not self.starting):
                 return
+            os.makedirs(os.path.dirname(order.board), mode=0o700, exist_ok=True)
             board = Board.create(order.board)
             keep(self._context.local, order)
             if template is not None:
@@ -229,21 +227,6 @@ class StageDrivers:
             child.failure = f"it cannot be started: {error}"
             child.exit = Exit(code=code_of(error) if isinstance(error, OSError) else BUG)
         slot.begin(child, board, self.stage, now)
-
-    def show_again(self, now: float) -> None:
-        """Make another board for each driver whose own somebody removed, for whoever comes after
-        this watchdog. The driver goes on writing to the one that is gone: so nothing is said of its
-        documents, and its order names no board, by which another is to take its place."""
-        for run in [slot.run for slot in self.slots if slot.run is not None]:
-            glimpse, path = run.glimpse, run.board.path if run.board else ""
-            if not (path and glimpse.pid) or os.path.exists(path):
-                continue
-            # Where that cannot be done, it is when the next one is ready, or a board is removed.
-            with suppress(OSError, ConfigError), closing(Board.create(path)) as board:
-                board.stacks_go_to(glimpse.dump)
-                board.ready(glimpse.ready_at or now)
-                board.sign(glimpse.pid, glimpse.ticks, glimpse.shared)
-                keep(self._context.local, replace(run.order, board=""))
 
     # End
 

@@ -31,14 +31,13 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from queuedriver.claims.liveness import identify
-from watchdogd.driver_ids import OwnDirectory
 from watchdogd.events import Events
 from watchdogd.helper import Helper
 from watchdogd.helper_messages import Errands, Read, Request
 from watchdogd.linux import become_subreaper
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
-from watchdogd.report_file import last_report, note_file, save
+from watchdogd.report_file import last_report, save
 from watchdogd.requests import Reload, Requests, Signals
 from watchdogd.stage_drivers import Context
 from watchdogd.stages import LAST_LOOK, Drain, Stages, leaving_takes
@@ -83,7 +82,6 @@ class Supervisor:
         # Told of each turn of the loop.
         self.watch: Callable[[Supervisor, float], None] = lambda _, __: None
         self._children = context.children
-        self._records = OwnDirectory(context.local)
         self._events = events
         self._signals = signals
         self._notifier = notifier
@@ -123,7 +121,6 @@ class Supervisor:
             ("queues", self._listen),
             ("helper", self.helper.tend),
             ("requests", self._obey),
-            ("records", self._keep_records),
             ("children", self._reap),
             ("drivers", self._drive),
             ("leftovers", self._recover),
@@ -174,15 +171,6 @@ class Supervisor:
         if self.stages.reap(now):
             # What they left, or that there is nothing left, is worth knowing now.
             self.helper.ask(Errands(look=True))
-        return math.inf
-
-    def _keep_records(self, now: float) -> float:
-        """Have a place for what drivers and `status` need on this host."""
-        if self._records.keep():
-            note_file(self.pipeline.file, self.context.host, self.context.local)
-        if self._records.boards_have_changed():
-            for one in self.stages.everyone:
-                one.show_again(now)
         return math.inf
 
     def _guard(self, now: float) -> float:

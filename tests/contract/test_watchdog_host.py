@@ -47,20 +47,6 @@ def test_full_local_disk_stops_nobody(scene: Scene) -> None:
 
 
 @row
-def test_records_that_are_taken_away_stop_nobody(scene: Scene) -> None:
-    watchdog = scene.begin(f"{ONE}\ndrivers = 2")
-    scene.until(lambda: len(scene.drivers_here()) == 2, "both are there")
-    (scene.root / "state").rename(scene.root / "away")
-    watchdog.send_signal(signal.SIGHUP)
-    os.kill(scene.a_driver(), signal.SIGKILL)
-    scene.put("a")
-    scene.until(lambda: scene.published("a"), "documents go on")
-    scene.befalls()
-    (scene.root / "away").rename(scene.root / "state")
-    scene.within(lambda: len(scene.drivers_here()) == 2, "the driver is replaced")
-
-
-@row
 def test_records_that_are_removed_are_made_again(scene: Scene) -> None:
     scene.begin(f"{ONE}\ndrivers = 2")
     scene.until(lambda: len(scene.drivers_here()) == 2, "both are there")
@@ -73,29 +59,6 @@ def test_records_that_are_removed_are_made_again(scene: Scene) -> None:
     scene.within(lambda: len({*scene.drivers_here()} - {killed}) == 2, "the driver is replaced")
     scene.within(lambda: scene.command("status").returncode == 0, "status finds it")
     scene.until(lambda: list(scene.root.glob("state/*/report.json")), "its report is there")
-
-
-@pytest.mark.parametrize("adopt", ["false", "true"])
-@row
-def test_drivers_whose_records_were_removed_are_found_by_the_next_watchdog(
-    scene: Scene, adopt: str
-) -> None:
-    watchdog = scene.begin(f'{ONE}\ngrace = "1 h"', pipeline=f"adopt = {adopt}")
-    scene.put("a", "wait")
-    scene.is_working("a")
-    driver = scene.a_driver()
-    scene.lose_records()
-    scene.until(lambda: list(scene.root.glob("state/*/orders/*.json")), "they are made again")
-    scene.kill(watchdog)
-    scene.run()
-    scene.befalls()
-    scene.within(lambda: scene.count("adopted", "one-1") == 1, "it is found")
-    assert scene.driver() == driver
-    scene.go()
-    scene.until(lambda: scene.published("a"), "its document is done")
-    assert scene.begun() == ["a"]
-    scene.until(lambda: scene.driver() not in (0, driver), "another one takes its place")
-    assert scene.count("hung") == scene.count("killed") == 0
 
 
 @row

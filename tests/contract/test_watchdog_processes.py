@@ -330,23 +330,6 @@ def test_driver_that_has_only_begun_ends_with_a_killed_watchdog_that_adopts(scen
     scene.within(lambda: not is_alive(unknown), "it has ended")
 
 
-@pytest.mark.parametrize("preload", ["false", "true"])
-@row
-def test_drivers_that_nobody_could_find_any_more_leave(scene: Scene, preload: str) -> None:
-    watchdog = scene.begin(f"{ONE}\npreload = {preload}", pipeline="adopt = true")
-    scene.put("a", "wait")
-    scene.is_working("a")
-    driver = scene.a_driver()
-    with stopped(watchdog.pid):
-        scene.lose_records()
-        scene.kill(watchdog)
-    scene.run()
-    scene.go()
-    scene.within(lambda: not is_alive(driver), "it has left")
-    scene.within(scene.driver, "another one takes its place")
-    assert (scene.published("a"), scene.begun()) == (True, ["a"])
-
-
 @row
 def test_template_that_hears_nothing_ends_with_a_killed_watchdog_that_adopts(scene: Scene) -> None:
     scene.add(

@@ -235,14 +235,6 @@ KILLED = Group(
             10,
         ),
         Event(
-            "drivers_that_nobody_could_find_any_more_leave",
-            "with ``adopt = true``, at the moment in which the directory of its own records is "
-            "removed",
-            "10 s later its drivers leave, each after its document; those of the next watchdog "
-            "take their places",
-            30,
-        ),
-        Event(
             "template_that_hears_nothing_ends_with_a_killed_watchdog_that_adopts",
             "with ``adopt = true``, while what drivers are forked from (``preload``) loads and "
             "ignores SIGTERM",
@@ -282,25 +274,10 @@ HOST = Group(
             10,
         ),
         Event(
-            "records_that_are_taken_away_stop_nobody",
-            "the directory of the watchdog's own records is moved away while a driver dies, and "
-            "back",
-            "documents go on; the driver is replaced when it is back",
-            10,
-        ),
-        Event(
             "records_that_are_removed_are_made_again",
             "the directory of the watchdog's own records is removed, and a driver dies",
             "it is made again; documents go on, and the driver is replaced",
             20,
-        ),
-        Event(
-            "drivers_whose_records_were_removed_are_found_by_the_next_watchdog",
-            "the directory of the watchdog's own records is removed, and the watchdog is killed "
-            "while a driver has a document",
-            "the next one finds the driver, and begins nothing twice; with ``adopt = true`` it "
-            "replaces the driver after its document",
-            5,
         ),
         Event(
             "full_disk_of_the_queues_costs_time_alone",

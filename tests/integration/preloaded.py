@@ -31,7 +31,7 @@ COMMAND = (sys.executable, "-P", __file__)
 PATIENCE = 120.0
 
 
-def live(data: bytes, processor: CallProcessor, _watchdog: int) -> int:
+def live(data: bytes, processor: CallProcessor) -> int:
     """A driver that writes down what it finds, and ends as it is told."""
     order = json.loads(data)
     if order.get("outlives"):

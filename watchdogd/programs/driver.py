@@ -4,7 +4,7 @@
 
 It is tied to its watchdog from its first moment: a watchdog that is killed takes its drivers along,
 each of which finishes the document at hand within its grace. With adoption they live on, once their
-boards say who they are, and for as long: else the next watchdog would not find them.
+boards say who they are: before, the next watchdog would not find them.
 """
 
 import faulthandler
@@ -35,7 +35,7 @@ from queuedriver.disk.processes import process_ticks, resident_memory
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
-from queuedriver.errors import BUG, ConfigError, Disagreement, exit_code_of
+from queuedriver.errors import BUG, Disagreement, exit_code_of
 from queuedriver.format.records import Counters
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor, make
@@ -48,19 +48,17 @@ if TYPE_CHECKING:
     from queuedriver.doors.broker import Broker
     from queuedriver.intake.intake import Intake
 
-# How soon a log that has grown too large is rotated; and for how many looks the board may be gone
-# of a driver whose watchdog is: the next one may come, and make another.
-_LOOK_EVERY = 2.0
-_LOST_AFTER = 5
+# How soon a log that has grown too large is rotated.
+_ROTATE_EVERY = 2.0
 
 
 def main() -> None:
     """Be the process that the watchdog starts for one driver."""
     interpreter.end_loading()
-    sys.exit(live(decode(sys.stdin.buffer.read()), None, os.getppid()))
+    sys.exit(live(decode(sys.stdin.buffer.read())))
 
 
-def live(order: Order, processor: Processor | None, watchdog: int) -> int:
+def live(order: Order, processor: Processor | None = None) -> int:
     """Do all that a driver process does, from its first moment of its own; return its exit code."""
     set_name(order.name)
     board = Board.open(order.board)
@@ -70,10 +68,7 @@ def live(order: Order, processor: Processor | None, watchdog: int) -> int:
         outlive_parent()
     rotator = Rotator(order.log, order.stage.log_size, order.stage.log_keep)
     rotator.take_over()
-    # None: a driver that ends with its watchdog need not be found.
-    fd = None if order.parent else os.open(order.board, os.O_RDONLY | os.O_CLOEXEC)
-    told = rotator, fd, order.board, watchdog
-    threading.Thread(target=_look_after, args=told, name="log", daemon=True).start()
+    threading.Thread(target=_rotate, args=(rotator,), name="log", daemon=True).start()
     try:
         left = _drive(order, board, processor)
     except Exception as error:  # noqa: BLE001 - the top of a process: whatever is left is a bug
@@ -160,33 +155,11 @@ def _run(one: "Driver | Intake | Broker") -> Left:
             _say(words)
 
 
-def _look_after(rotator: Rotator, fd: int | None, board: str, watchdog: int) -> None:
-    """Rotate the log; and, of a driver that has outlived its watchdog, ask it to leave once no
-    other could find it: somebody removed its board, which is not only moved, and nobody made
-    another."""
-    looks = 0
+def _rotate(rotator: Rotator) -> None:
     while True:
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_ROTATE_EVERY)
         with contextlib.suppress(OSError):
             rotator.rotate_if_large()
-        is_alone = fd is not None and os.getppid() != watchdog
-        looks = looks + 1 if is_alone and fd is not None and _is_lost(fd, board) else 0
-        if looks == _LOST_AFTER:
-            _say("nobody could find this driver any more: its board was removed; leaving")
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _is_lost(fd: int, path: str) -> bool:
-    """Return whether the open board of this driver was removed, and none there names it."""
-    try:
-        if os.fstat(fd).st_nlink:
-            return False
-    except OSError:
-        # A processor has closed it.
-        return False
-    with contextlib.suppress(OSError, ConfigError), contextlib.closing(Board.open(path)) as board:
-        return board.read().pid != os.getpid()
-    return True
 
 
 def _fail(board: Board, word: str, message: str, code: int) -> int:

@@ -58,7 +58,7 @@ _SEEDS = (("numpy.random", "seed"), ("torch", "seed"))
 _DONE = b"!"
 
 # What a driver does with its order, until its exit code.
-Live = Callable[[bytes, CallProcessor, int], int]
+Live = Callable[[bytes, CallProcessor], int]
 
 
 class Forked(CallProcessor):
@@ -96,7 +96,7 @@ def _driver() -> Live:
     from watchdogd.driver_orders import decode
     from watchdogd.programs.driver import live
 
-    return lambda order, processor, watchdog: live(decode(order), processor, watchdog)
+    return lambda order, processor: live(decode(order), processor)
 
 
 def _take_control() -> socket.socket:
@@ -127,12 +127,12 @@ def _be_template(control: socket.socket, live: Live) -> int:
     _say(control, Loaded(_shared_memory(), note))
     while (asked := _next(control)) is not None:
         if _fork_driver(control, asked, told.watchdog):
-            return _drive(bytes(asked.order), processor, told.watchdog, live)
+            return _drive(bytes(asked.order), processor, live)
     return 0
 
 
-def _drive(order: bytes, processor: CallProcessor, watchdog: int, live: Live) -> int:
-    code = live(order, processor, watchdog)
+def _drive(order: bytes, processor: CallProcessor, live: Live) -> int:
+    code = live(order, processor)
     # As at the end of any program: threads that are no daemons are waited for.
     threading._shutdown()  # type: ignore[attr-defined]
     return code

@@ -3,7 +3,6 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +168,7 @@ ELSEWHERE = Identity("fern", "another", "boot-2", 7, 100, 5)
 
 def report(identity: Identity, at: float = 2.0, **more: Any) -> bytes:
     """What a watchdog of fern says, years ago by its own clock."""
-    one = HostReport(
-        host="fern", pid=identity.pid, identity=identity, started_at=1.0, at=at
-    )
+    one = HostReport(host="fern", pid=identity.pid, identity=identity, started_at=1.0, at=at)
     return encode(msgspec.structs.replace(one, **more))
 
 
