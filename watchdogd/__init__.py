@@ -10,10 +10,8 @@ slot             one driver's place: what is seen of it, what is done to it
 policy           what to do about a slot: start, ask, or rest
 driver_orders    what a driver is told, and the copy for the next watchdog
 template         what the drivers of a stage are forked from, on the watchdog's side
-driver_ids       what drivers are called, and where a watchdog keeps what is its own: made again
-                 when that is removed
+driver_ids       what drivers are called, and where a watchdog keeps what is its own
 children         every process: started, told, reaped and ended
-launch           from fork to exec
 linux            what a process asks of the kernel for itself
 helper           what does all input and output below the root, on the watchdog's side; and what is
                  known of the queues from one look to the next
@@ -23,8 +21,7 @@ stage_words      a stage in a word, for the watchdog and for `status`
 control          the files by which a pipeline is steered
 requests         what these, and signals, ask of a watchdog
 events           what happens: its log, and the commands that tell of it
-report           what a watchdog says of itself, its stages and its drivers
-report_file      that as a file, and how it is found
+report           what a watchdog says of itself, its stages and its drivers: a file, and how it is found
 systemd          what the service manager is told
 logs             logs of bounded size
 lock             one watchdog for each host and pipeline

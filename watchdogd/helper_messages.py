@@ -55,8 +55,8 @@ class Controls(msgspec.Struct, frozen=True, kw_only=True):
 
     paused: bool = False
     quit: Literal["", "drain", "now"] = ""
-    # When that QUIT was written, by the clock of its file system, in nanoseconds. Its inode does not
-    # count: some file systems give another while the file is as it was.
+    # When that QUIT was written, by the clock of its file system, in nanoseconds. Not its inode:
+    # some file systems give another one while the file is as it was.
     quit_at: int = 0
     # Drivers that a stage is to have; None: as the pipeline file says.
     scale: dict[str, int | None] = {}

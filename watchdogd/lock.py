@@ -18,8 +18,7 @@ from queuedriver.format.units import format_instant
 from watchdogd.control import report_name
 from watchdogd.driver_ids import lock_path
 from watchdogd.host import answers
-from watchdogd.report import HOSTS, Alien, HostReport, decode, ticks_of
-from watchdogd.report_file import last_report
+from watchdogd.report import HOSTS, Alien, HostReport, decode, last_report, ticks_of
 
 # Seconds of silence after which a watchdog that cannot be seen from here is gone: it says something
 # every two. And how often it is listened to.

@@ -1,8 +1,17 @@
 """What a watchdog says of itself, its stages and its drivers, for whoever looks, on any host.
 
-`<root>/.watchdogd/hosts/<host>.json` is a copy of what it saves (report_file.py); `status` reads
-those of all hosts. Instants are in seconds since the epoch, as the host's own clock has them;
-durations in seconds, sizes in bytes.
+It is saved on a local disk, and copied by the helper to where all hosts see it; `status` reads
+those of all hosts. It is found by whoever looks while neither the root nor the pipeline's file
+answers:
+
+    <local>/report.json                   the report
+    <local>/.report.json                  the one before: the next is written over it
+    <root>/.watchdogd/hosts/<host>.json   the copy
+    <state>/files/<key>-<host>            a link to the local directory; the key tells a file's path
+
+The path of the pipeline's file is only text here: to resolve a link in it could hang for ever.
+Instants are in seconds since the epoch, as the host's own clock has them; durations in seconds,
+sizes in bytes.
 """
 
 import math
@@ -10,17 +19,20 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from queuedriver.disk.filesystem import c_name, libc, open_fd, write_all
 from queuedriver.disk.processes import HIDDEN, process_ticks
 from queuedriver.driving.measurements import FILES, Counted
-from queuedriver.format.records import Identity
+from queuedriver.format.records import Identity, encode
 from queuedriver.format.records import decode as decode_json
 from queuedriver.format.units import format_count
 from watchdogd import control
+from watchdogd.driver_ids import digits_of, state_directory
 
 if TYPE_CHECKING:
     from watchdogd.slot import Slot
@@ -34,6 +46,14 @@ HOSTS = os.path.join(control.CONTROL, control.HOSTS)
 # all queues have been looked at.
 SILENT_AFTER = 180.0
 HUNG_AFTER = 60.0
+
+_FILE = "report.json"
+_FILES = "files"
+_DIGITS = 16
+# A report is padded to a multiple of so many bytes: the next one fits where it was.
+_ROOM = 16 << 10
+_HERE = -100
+_EXCHANGE = 2
 
 # How a driver spent its time: fields of what it says, and of its report in milliseconds.
 SHARES = ("work", "wait", "block", "overhead")
@@ -324,3 +344,76 @@ def in_a_line(watchdog: "Supervisor") -> str:
     living = sum(slot.run is not None for slot in watchdog.stages.slots)
     waiting = sum(one.waiting for one in watchdog.helper.view.queues.values())
     return f"{watchdog.state}: {format_count(living, 'driver')}, {waiting:,} waiting"
+
+
+# The report as a file
+
+
+def save(report: HostReport) -> None:
+    """Save a report, whole or not at all. It is written where the one before the last was, so that
+    a full disk has room for it, and takes the place of the last in one moment."""
+    path, aside = (os.path.join(report.local, name) for name in (_FILE, f".{_FILE}"))
+    data = encode(report)
+    # On a full disk, or one that fails, people know less; the drivers do not mind.
+    with suppress(OSError):
+        # Somebody may have removed it.
+        os.makedirs(report.local, mode=0o700, exist_ok=True)
+        with open_fd(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)) as fd:
+            write_all(fd, data.ljust(-(-len(data) // _ROOM) * _ROOM))
+            os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
+        exchange = getattr(libc(), "renameat2", None)
+        # The first one has nothing to change places with; and some systems cannot do it.
+        if exchange is None or exchange(_HERE, c_name(aside), _HERE, c_name(path), _EXCHANGE):
+            os.replace(aside, path)
+
+
+def read_saved(local: str) -> bytes:
+    """Read the report of a local directory, without its padding."""
+    path = os.path.join(local, _FILE)
+    while True:
+        with open(path, "rb") as file:
+            before = os.fstat(file.fileno())
+            data = file.read()
+            after = os.fstat(file.fileno())
+        # It may have been the spare one meanwhile.
+        if os.stat(path).st_ino == after.st_ino and before.st_mtime_ns == after.st_mtime_ns:
+            return data.rstrip()
+
+
+def last_report(local: str) -> HostReport | None:
+    """Return the latest report of a local directory; None where none is understood."""
+    with suppress(OSError, Alien):
+        return decode(read_saved(local))
+    return None
+
+
+def note_file(file: str, host: str, local: str) -> None:
+    """Note which local directory the watchdog of a pipeline's file has on this host."""
+    directory = os.path.join(state_directory(), _FILES)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    link = os.path.join(directory, f"{digits_of(file, _DIGITS)}-{control.host_file(host)}")
+    aside = f"{link}.{os.getpid()}"
+    os.symlink(local, aside)
+    os.replace(aside, link)
+
+
+def local_reports(file: str) -> list[HostReport]:
+    """Return what the watchdogs of a pipeline's file on this host say of themselves, whatever has
+    become of their root. `file` is the absolute path by which they were given it."""
+    return [one for one in _reports(f"{digits_of(file, _DIGITS)}-") if one.pipeline == file]
+
+
+def known_files(directory: str) -> list[str]:
+    """Return the pipelines' files in a directory that watchdogs of this host were given."""
+    files = {one.pipeline for one in _reports()}
+    return sorted(file for file in files if os.path.dirname(file) == directory)
+
+
+def _reports(begins: str = "") -> list[HostReport]:
+    """Return what watchdogs of this host say, of the files whose links begin like this."""
+    directory = os.path.join(state_directory(), _FILES)
+    with suppress(FileNotFoundError):
+        links = [name for name in sorted(os.listdir(directory)) if name.startswith(begins)]
+        reports = [last_report(os.path.join(directory, link)) for link in links]
+        return [one for one in reports if one is not None]
+    return []

@@ -21,12 +21,11 @@ from queuedriver.driving.lifetime import OUT_OF_TIME
 from queuedriver.driving.live_status import Board, Totals
 from queuedriver.driving.measurements import Counted
 from queuedriver.errors import BUG, ConfigError
-from watchdogd.children import Child, Children, Exit, climb_takes
+from watchdogd.children import Child, Children, Exit, climb_takes, code_of
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
 from watchdogd.driver_orders import Order, StageOrders, encode, keep, read, with_own
 from watchdogd.events import Kind, Say
 from watchdogd.helper import QueueView, StageInputs
-from watchdogd.launch import code_of
 from watchdogd.logs import open_log
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import CRASH_LOOPED, HUNG, is_degraded, leaves_within

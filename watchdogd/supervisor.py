@@ -36,8 +36,7 @@ from watchdogd.helper import Helper
 from watchdogd.helper_messages import Errands, Read, Request
 from watchdogd.linux import become_subreaper
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
-from watchdogd.report_file import last_report, save
+from watchdogd.report import HostReport, State, host_report, in_a_line, last_report, last_word, save
 from watchdogd.requests import Reload, Requests, Signals
 from watchdogd.stage_drivers import Context
 from watchdogd.stages import LAST_LOOK, Drain, Stages, leaving_takes

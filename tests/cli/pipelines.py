@@ -18,8 +18,7 @@ from queuedriver.format.records import Identity, encode
 from tests.cli.queues import Called
 from watchdogd.cli import run
 from watchdogd.control import host_file
-from watchdogd.report import HOSTS, DriverReport, HostReport, StageReport
-from watchdogd.report_file import save
+from watchdogd.report import HOSTS, DriverReport, HostReport, StageReport, save
 
 FILE = """
 [pipeline]

@@ -18,7 +18,7 @@ from tests.cli.queues import PATIENCE, Called
 from watchdogd import driver_ids
 from watchdogd.cli.logs import Tail
 from watchdogd.logs import rotate
-from watchdogd.report_file import save
+from watchdogd.report import save
 
 
 @pytest.fixture

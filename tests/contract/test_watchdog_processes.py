@@ -9,7 +9,7 @@ import pytest
 from tests.contract.watchdog_scene import Scene, hanging_root, later, row, stopped
 from tests.testbed.fuse_rules import Rule
 from tests.waiting import is_alive
-from watchdogd.report_file import last_report
+from watchdogd.report import last_report
 
 ONE = 'name = "one"\ncall = "stages:more"'
 TWO = 'name = "two"\ninput = "other"\ncall = "stages:more"'

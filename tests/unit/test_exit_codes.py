@@ -15,7 +15,7 @@ from queuedriver.errors import (
     NotPermitted,
     exit_code_of,
 )
-from watchdogd.launch import code_of
+from watchdogd.children import code_of
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from watchdogd.pipeline import schema
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.pipeline.problems import BadPipeline, Wrong
 from watchdogd.pipeline.read import load_bytes, read
-from watchdogd.report import HOSTS, StageReport
-from watchdogd.report_file import known_files
+from watchdogd.report import HOSTS, StageReport, known_files
 
 # So many names are told of what there is.
 _MOST_TOLD = 20

@@ -22,7 +22,7 @@ from watchdogd.helper import Helper
 from watchdogd.helper_messages import Brief
 from watchdogd.helper_process import HelperProcess
 from watchdogd.lock import only_one, refuse_another
-from watchdogd.report_file import note_file
+from watchdogd.report import note_file
 from watchdogd.requests import Signals
 from watchdogd.stage_drivers import Context
 from watchdogd.stages import LAST_COMMANDS

@@ -20,8 +20,7 @@ from watchdogd import control
 from watchdogd import report as reports
 from watchdogd.helper_messages import Controls
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import Alien, HostReport, Standing
-from watchdogd.report_file import last_report, local_reports
+from watchdogd.report import Alien, HostReport, Standing, last_report, local_reports
 
 # A host's document may be long; longer is somebody else's file.
 _MAX_DOCUMENT = 16 << 20

@@ -56,9 +56,8 @@ from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.log_copies import Copies
 from watchdogd.queues.recovery import Recovery
 from watchdogd.queues.root import REMOVED, Root
-from watchdogd.report import Alien
+from watchdogd.report import Alien, read_saved
 from watchdogd.report import decode as decode_report
-from watchdogd.report_file import read_saved
 
 _SOCKET, _STDERR = 0, 2
 # Seconds of silence after which it is time to say that we live, while idle.

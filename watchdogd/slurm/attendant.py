@@ -25,8 +25,7 @@ from watchdogd import control
 from watchdogd.children import Child, Children
 from watchdogd.pipeline.model import HOUR
 from watchdogd.pipeline.read import read
-from watchdogd.report import HostReport
-from watchdogd.report_file import last_report
+from watchdogd.report import HostReport, last_report
 from watchdogd.slurm import elements, submissions
 from watchdogd.slurm.elements import Element, Request, Submission, requests
 from watchdogd.slurm.submissions import Ledger

@@ -14,8 +14,7 @@ from queuedriver.format.records import encode
 from tests.disks import Silent
 from watchdogd.driver_ids import STATE_VARIABLE
 from watchdogd.lock import only_one, refuse_another
-from watchdogd.report import HostReport
-from watchdogd.report_file import save
+from watchdogd.report import HostReport, save
 
 ME = identify(os.getpid())
 ELSEWHERE = replace(ME, namespace=ME.namespace + 1)

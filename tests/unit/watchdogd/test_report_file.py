@@ -12,8 +12,7 @@ from queuedriver.claims.liveness import identify
 from tests.disks import Disk
 from tests.waiting import PATIENCE, until
 from watchdogd.host import answers
-from watchdogd.report import HostReport, decode
-from watchdogd.report_file import local_reports, note_file, read_saved, save
+from watchdogd.report import HostReport, decode, local_reports, note_file, read_saved, save
 
 FILE = "/hung/pipeline.toml"
 
