@@ -21,7 +21,7 @@ stage_words      a stage in a word, for the watchdog and for `status`
 control          the files by which a pipeline is steered
 requests         what these, and signals, ask of a watchdog
 events           what happens: its log, and the commands that tell of it
-report           what a watchdog says of itself, its stages and its drivers: a file, and how it is found
+report           what a watchdog says of itself, its stages and its drivers; how that is found
 systemd          what the service manager is told
 logs             logs of bounded size
 lock             one watchdog for each host and pipeline

@@ -38,7 +38,6 @@ from queuedriver.errors import (
 )
 from queuedriver.format import names
 from queuedriver.format.units import visible
-from watchdogd.driver_ids import stage_of
 from watchdogd.helper_messages import Controls, Request
 from watchdogd.pipeline.model import MAX_DRIVERS
 
@@ -157,16 +156,6 @@ def _why_nothing(name: str) -> str:
     return f"{shown} is no control file"
 
 
-def _unknown(name: str, stages: Collection[str] | None, called: str, *also: str) -> list[str]:
-    """Return what to say of a file about a stage that there is not."""
-    if stages is None or not called or not {called, *also}.isdisjoint(stages):
-        return []
-    there_are = ", ".join(stages)
-    return [
-        f"{CONTROL}/{_shown(name)}: no stage is called {_shown(called)}; there are: {there_are}"
-    ]
-
-
 # Read
 
 
@@ -188,10 +177,6 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
             request, where = asked
             if where in ("", host):
                 requests.append(request)
-                # Of a driver's name the stage is what stands before its number.
-                driver = stage_of(request.target)
-                also = (driver[0],) if driver else ()
-                notes += _unknown(name, stages, request.target, *also)
         elif about := parse_scale(name):
             stage, where = about
             if where in numbers and (text := _text(directory, name, notes)) is not None:
@@ -199,7 +184,9 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
                     numbers[where][stage] = parse_number(text)
                 except BadArgument as error:
                     notes.append(f"{CONTROL}/{name}: {error}")
-                notes += _unknown(name, stages, stage)
+                if stages is not None and stage not in stages:
+                    words = f"no stage is called {_shown(stage)}; there are: {', '.join(stages)}"
+                    notes.append(f"{CONTROL}/{_shown(name)}: {words}")
         elif name == QUIT:
             # Before its words: one that takes its place between the two is known by the next look.
             with suppress(FileNotFoundError):

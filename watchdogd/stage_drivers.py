@@ -17,7 +17,7 @@ from functools import reduce
 import msgspec
 
 from queuedriver.disk.filesystem import open_fd
-from queuedriver.driving.lifetime import OUT_OF_TIME
+from queuedriver.driving.lifetime import OUT_OF_TIME, TimeLeft
 from queuedriver.driving.live_status import Board, Totals
 from queuedriver.driving.measurements import Counted
 from queuedriver.errors import BUG, ConfigError
@@ -33,7 +33,7 @@ from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import NO_USAGE, Slot
 from watchdogd.stage_words import StageFacts
 from watchdogd.template import Templates
-from watchdogd.throughput import Deadline, Throughput
+from watchdogd.throughput import Throughput
 
 # What took longer to load than this is kept so long when its queues are done, for they may be
 # reopened, in seconds.
@@ -98,7 +98,9 @@ class StageDrivers:
         self._context = context
         # When there last was something to do or to come.
         self._not_done_at = 0.0
-        self._deadline = None if context.until is None else Deadline(context.until)
+        # What a driver said that left as the time left was too short for a document: it may know of
+        # more documents than we, and time does not become more.
+        self._out_of_time = ""
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
 
@@ -239,8 +241,8 @@ class StageDrivers:
         if run is None or (ended := run.child.exit) is None:
             return False
         life = slot.died(ended, self.stage, now)
-        if life and life.word == OUT_OF_TIME and self._deadline is not None:
-            self._deadline.was_too_near(life.why, time.time())
+        if life and life.word == OUT_OF_TIME:
+            self._out_of_time = life.why
         if life and life.ended_for == HUNG and run.stage.timeout == "auto":
             self.pace.was_late(run.glimpse.docid)
         return True
@@ -301,10 +303,12 @@ class StageDrivers:
     @property
     def late(self) -> str:
         """Return why what a driver would begin now would not be done in time; "" while it would."""
-        if self._deadline is None:
-            return ""
-        has_done = self.totals.documents > 0
-        return self._deadline.too_near(self.stage, self.pace, has_done, time.time())
+        stage, until = self.stage, self._context.until
+        if until is None or self._out_of_time:
+            return self._out_of_time
+        known = TimeLeft(until, None if stage.timeout == "auto" else stage.timeout, stage.grace)
+        known.learn(self.pace.durations)
+        return known.over(time.time(), self.pace.startup or 0.0)
 
     @property
     def degraded(self) -> str:

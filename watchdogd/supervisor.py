@@ -233,7 +233,7 @@ class Supervisor:
             return
         self.context.leaving = True
         self._notifier.stopping()
-        self._notifier.extend(leaving_takes(self.stages.alive))
+        self._notifier.extend(leaving_takes(self.pipeline.stages))
         if why:
             self._events.say("note", f"leaving: {why}; a second signal hurries the documents")
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver.driving.lifetime import TimeLeft, time_left
 from queuedriver.driving.live_status import Glimpse
 from watchdogd.driver_ids import digits_of
 from watchdogd.pipeline.model import Stage
@@ -132,33 +131,6 @@ class Throughput:
         last = self._samples[-1]
         first = next(one for one in self._samples if one.at >= last.at - seconds)
         return last.documents - first.documents, last.spent - first.spent, last.at - first.at
-
-
-class Deadline:
-    """The end of the time that the drivers of a stage have. Instants are seconds since the epoch,
-    and arguments."""
-
-    def __init__(self, until: float) -> None:
-        self._until = until
-        # So many seconds were too few for a document when a driver left for that, and what it said:
-        # it may know of more documents than we.
-        self._too_few, self._why = -math.inf, ""
-
-    def was_too_near(self, why: str, now: float) -> None:
-        """Take note that a driver has left as the time left was too short for a document."""
-        self._too_few, self._why = time_left(self._until, now), why
-
-    def too_near(self, stage: Stage, pace: Throughput, has_done: bool, now: float) -> str:
-        """Return why what a driver would begin now would not be done in time; "" while it would.
-        `has_done`: the documents that the pace tells of are those of this watchdog's drivers."""
-        if time_left(self._until, now) <= self._too_few:
-            return self._why
-        timeout = None if stage.timeout == "auto" else stage.timeout
-        took = list(pace.durations)
-        known = TimeLeft(self._until, timeout, stage.grace, () if has_done else took)
-        if has_done:
-            known.learn(took)
-        return known.over(now, pace.startup or 0.0)
 
 
 def hard_limit(durations: Sequence[float]) -> float | None:

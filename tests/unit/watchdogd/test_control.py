@@ -322,18 +322,6 @@ def test_number_for_a_stage_that_there_is_not_is_noted(root: Path, directory: Di
     assert not control.read(directory, "rose").notes
 
 
-def test_restart_of_a_stage_that_there_is_not_is_noted(root: Path, directory: Directory) -> None:
-    serial = "-0123456789ab"
-    for target in ("sacn", "sacn-2@rose", "other@lily", "scan", "scan-2", "scan-2@rose"):
-        (root / f".watchdogd/restart-{target}{serial}").touch()
-    (root / f".watchdogd/reload{serial}").touch()
-    first, second = control.read(directory, "rose", ["parse", "scan"]).notes
-    said = "no stage is called {}; there are: parse, scan"
-    assert first == f".watchdogd/restart-sacn{serial}: {said.format('sacn')}"
-    assert second == f".watchdogd/restart-sacn-2@rose{serial}: {said.format('sacn-2')}"
-    assert not control.read(directory, "rose").notes
-
-
 def test_stage_is_paused_where_it_takes_from(root: Path) -> None:
     for name in ("urgent", "normal"):
         (root / name).mkdir()

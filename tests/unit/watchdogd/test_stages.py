@@ -289,19 +289,6 @@ def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
     assert house.stages.settled
 
 
-def test_end_of_a_watchdog_takes_as_long_as_drivers_that_were_told_a_longer_grace(
-    tmp_path: Path,
-) -> None:
-    house = House(tmp_path, stage("one", 2, grace=3600.0), stage("two", grace=60.0))
-    house.begin()
-    house.live("one-1", 100.0)
-    house.live("two-1", 100.0)
-    house.man(stage("one", 2, grace=1.0), stage("two", grace=120.0))
-    assert [one.grace for one in house.stages.alive] == [3600.0, 120.0]
-    for name in ("one-1", "two-1"):
-        end(house, name)
-
-
 def test_driver_that_loads_may_take_as_long_as_the_file_says_by_now(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", startup_timeout=2.0))
     house.see(to_one=QueueSeen(ready=9))
