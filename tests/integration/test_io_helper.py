@@ -316,27 +316,6 @@ def test_metrics_that_cannot_be_written_are_said_and_are_no_trouble(watch: Watch
     assert not watch.next().trouble
 
 
-def test_two_watchdogs_of_one_name_are_told_of_each_other(watch: Watch, tmp_path: Path) -> None:
-    watch.start().until(well, "seen")
-    reports = []
-    for pid in (1, 2):
-        me = msgspec.structs.replace(identify(os.getpid()), pid=pid)
-        reports.append(
-            msgspec.json.encode(
-                HostReport(host="rose", pid=pid, identity=me, started_at=1.0, at=2.0, local="/two")
-            )
-        )
-    (watch.local / "report.json").write_bytes(reports[0])
-    watch.helper.ask(Errands(report=True, look=True))
-    watch.next()
-    assert not watch.notes
-    (watch.root / ".watchdogd/hosts/rose.json").write_bytes(reports[1])
-    watch.helper.ask(Errands(report=True, look=True))
-    watch.next()
-    (note,) = [one.note for one in watch.heard if one.note]
-    assert note.startswith("another watchdogd, process 2 with its records in /two, keeps this")
-
-
 def test_events_and_logs_are_copied_for_all_to_see(watch: Watch) -> None:
     (watch.local / "logs/parse-1.log").write_text("one\n")
     (watch.local / "events.jsonl").write_text("{}\n")

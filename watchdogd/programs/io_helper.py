@@ -159,8 +159,6 @@ class IoHelper:
         self._history = Writer(brief.host)
         self._metrics = TextFile(brief.host)
         self._reader = PipelineReader(brief.host, brief.drivers)
-        # The report as it was published last.
-        self._published = b""
         # None while a look could not read them.
         self._controls: Controls | None = None
         self._trouble = ""
@@ -288,16 +286,9 @@ class IoHelper:
     def _publish(self) -> None:
         document = read_saved(self._local)
         with self._control_directory() as directory:
-            other = control_files.publish(directory, self.host, document, self._published)
-        self._published = document
+            control_files.publish(directory, self.host, document)
         if self._history.is_due(now := time.time()):
             self._write_history(document, now)
-        if other is not None:
-            self._watchdog.note(
-                f"another watchdogd, process {other.pid} with its records in {other.local}, keeps "
-                f"this pipeline on {self.host!r}, too; stop one of the two, or give its host "
-                "another name (--host)"
-            )
 
     def _write_history(self, document: bytes, now: float) -> None:
         """Write down what the stages did until now, by the watchdog's report."""

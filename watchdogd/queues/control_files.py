@@ -6,13 +6,11 @@ from contextlib import closing, suppress
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.closing import close_if_fed, reopen_if_fed
-from queuedriver.errors import NotRegular
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from watchdogd import control
 from watchdogd.helper_messages import QueueSeen
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import Alien, HostReport, decode
 
 # Who asked for something an hour ago has asked again, or done without.
 _REQUEST_AGE = 3600.0
@@ -78,17 +76,7 @@ def expire(directory: Directory) -> None:
             directory.remove(name)
 
 
-def publish(
-    directory: Directory, host: str, document: bytes, last: bytes = b""
-) -> HostReport | None:
-    """Let everybody see a watchdog's report. Return that of another watchdog of this name, if it
-    has taken the place of our last one: two that start in one moment do not see each other."""
-    other = None
+def publish(directory: Directory, host: str, document: bytes) -> None:
+    """Let everybody see a watchdog's report."""
     with directory.subdirectory(control.HOSTS, create=True) as hosts:
-        with suppress(FileNotFoundError, NotRegular, Alien):
-            # A helper that hung may have put an earlier one of ours there.
-            if last and (found := hosts.read(control.report_name(host))) != last:
-                there = decode(found)
-                other = there if there.identity != decode(last).identity else None
         hosts.write_aside(control.report_name(host), document)
-    return other

@@ -4,14 +4,13 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from queuedriver.claims.liveness import DRIVERS, Observer, identify, read_registration
 from queuedriver.disk.filesystem import Directory
-from queuedriver.format.records import Identity, Registration, encode
+from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from tests.watchdogs import a_stage
 from watchdogd import control
@@ -21,7 +20,6 @@ from watchdogd.queues import control_files
 from watchdogd.queues.counts import View
 from watchdogd.queues.recovery import Recovery
 from watchdogd.queues.root import Root
-from watchdogd.report import HostReport
 
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
@@ -163,15 +161,6 @@ def test_pause_that_is_somebodys_stays(site: Site, dressed: str) -> None:
 # Control files
 
 
-ELSEWHERE = Identity("fern", "another", "boot-2", 7, 100, 5)
-
-
-def report(identity: Identity, at: float = 2.0, **more: Any) -> bytes:
-    """What a watchdog of fern says, years ago by its own clock."""
-    one = HostReport(host="fern", pid=identity.pid, identity=identity, started_at=1.0, at=at)
-    return encode(msgspec.structs.replace(one, **more))
-
-
 def test_requests_expire_after_an_hour_of_the_file_systems_clock(
     site: Site, directory: Directory
 ) -> None:
@@ -193,22 +182,6 @@ def test_status_document_is_published_whole(site: Site, directory: Directory) ->
     control_files.publish(directory, "rose.example.org", b'{"a":2}')
     assert os.listdir(site.root / ".watchdogd/hosts") == ["rose.example.org.json"]
     assert (site.root / ".watchdogd/hosts/rose.example.org.json").read_bytes() == b'{"a":2}'
-
-
-def test_watchdog_of_the_same_name_that_publishes_too_is_seen(directory: Directory) -> None:
-    ours = [report(identify(os.getpid()), at) for at in range(4)]
-    theirs = report(ELSEWHERE, local="/there")
-    # What was there before us is of a watchdog that has ended.
-    control_files.publish(directory, "fern", theirs)
-    assert control_files.publish(directory, "fern", ours[0]) is None
-    assert control_files.publish(directory, "fern", ours[2], ours[0]) is None
-    # An earlier one of ours, by a helper that hung.
-    control_files.publish(directory, "fern", ours[1])
-    assert control_files.publish(directory, "fern", ours[3], ours[2]) is None
-    control_files.publish(directory, "fern", theirs)
-    other = control_files.publish(directory, "fern", ours[0], ours[3])
-    assert other is not None
-    assert other.local == "/there"
 
 
 # Drivers
