@@ -11,7 +11,7 @@ import math
 import os
 import select
 import signal
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 from queuedriver.disk.filesystem import libc
 
@@ -19,14 +19,9 @@ from queuedriver.disk.filesystem import libc
 _SET_PDEATHSIG = 1
 _SET_NAME = 15
 _SET_CHILD_SUBREAPER = 36
-# From asm-generic/mman-common.h; since Linux 6.1.
-_COLLAPSE = 25
 # Where glibc is told that what malloc gets from the kernel is to come in huge pages (glibc 2.35).
 _TUNABLES = "GLIBC_TUNABLES"
 _HUGE_MALLOC = "glibc.malloc.hugetlb"
-# How much of a mapping has to be in use, and how many words a line has that names one.
-_FILLED = 7 / 8
-_NAMED = 5
 # From malloc.h.
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3
 # In bytes: what is larger is given back when it is not used any more.
@@ -107,7 +102,9 @@ def with_huge_pages(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment whose program gets huge pages as it fills its memory, where the kernel
     and the C library know them, and nobody has said otherwise.
 
-    To fill 1 GB takes 0.1 s so; in small pages it takes 0.5 s, and to collapse them 2 s.
+    To fill 1 GB takes 0.1 s so, and 0.5 s in small pages. A fork copies one entry for each page, and
+    the end of a process, before anybody can hear of it, takes each one back: with 4 GB that is 130
+    ms in small pages, and 2 ms in huge ones. What is written to is still copied in small ones.
     """
     tunables = environ.get(_TUNABLES, "")
     if _HUGE_MALLOC in tunables:
@@ -120,44 +117,6 @@ def drop_huge_pages(environ: MutableMapping[str, str]) -> None:
     tunables = environ.pop(_TUNABLES, "").removesuffix(f"{_HUGE_MALLOC}=1").removesuffix(":")
     if tunables:
         environ[_TUNABLES] = tunables
-
-
-def collapse_memory() -> None:
-    """Put what is in memory into huge pages, as far as this kernel can.
-
-    A fork copies one entry for each page, and the end of a process, before anybody can hear of it,
-    takes each one back: with 4 GB that is 130 ms in 4 kB pages, and 2 ms in huge ones. What is
-    written to is still copied in 4 kB. Takes 0.2 to 2 s for 1 GB, and no time where they are there.
-    """
-    try:
-        with open("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size") as file:
-            huge = int(file.read())
-        with open("/proc/self/smaps") as file:
-            found = list(filled(file, huge))
-    except OSError:
-        # A kernel without huge pages, or without /proc.
-        return
-    madvise = libc().madvise
-    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    for start, size in found:
-        # What cannot be done, for want of contiguous memory or in an older kernel, need not be.
-        madvise(start, size, _COLLAPSE)
-
-
-def filled(smaps: Iterable[str], huge: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and size of whole huge pages of private memory that is nearly all in use:
-    what was reserved and never touched must not become memory by this."""
-    start = end = 0
-    for line in smaps:
-        first, *rest = line.split()
-        if not first.endswith(":"):
-            first_byte, _, last_byte = first.partition("-")
-            # Of no file; the heap is named in brackets.
-            ours = rest[0].startswith("rw-p") and (len(rest) < _NAMED or rest[4] == "[heap]")
-            start = -(-int(first_byte, 16) // huge) * huge
-            end = int(last_byte, 16) // huge * huge if ours else 0
-        elif first == "Rss:" and end > start and int(rest[0]) * 1024 >= (end - start) * _FILLED:
-            yield start, end - start
 
 
 def _prctl(option: int, argument: int | bytes) -> None:

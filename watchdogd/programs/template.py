@@ -173,7 +173,6 @@ def _prepare(told: Load) -> Forked:
     # What a collection in a driver does not visit, it does not copy.
     gc.collect()
     gc.freeze()
-    linux.collapse_memory()
     modules = dict.fromkeys(reference.partition(":")[0] for reference in named)
     hooks = [getattr(sys.modules.get(name), "after_fork", None) for name in modules]
     return Forked(loaded, [hook for hook in hooks if callable(hook)])

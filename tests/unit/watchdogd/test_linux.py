@@ -88,43 +88,6 @@ def test_who_has_another_parent_already_does_not_wait() -> None:
     linux.await_orphanhood(os.getpid())
 
 
-SMAPS = """\
-00400000-00c00000 rw-p 00000000 00:00 0                                  [heap]
-Size:               8192 kB
-Rss:                8192 kB
-00d00000-01300000 rw-p 00000000 00:00 0
-Rss:                4096 kB
-01400000-01600000 rw-p 00000000 00:00 0
-Rss:                1024 kB
-01600000-01a00000 r--p 00000000 00:00 0
-Rss:                4096 kB
-01a00000-01e00000 rw-p 00000000 fe:00 260386                     /usr/lib/large.so
-Rss:                4096 kB
-01e00000-02200000 rw-s 00000000 00:01 1024                       /dev/zero (deleted)
-Rss:                4096 kB
-02300000-02500000 rw-p 00000000 00:00 0
-Rss:                2048 kB
-"""
-
-
-def test_what_is_put_into_huge_pages_is_private_and_in_use() -> None:
-    mega = 1 << 20
-    found = list(linux.filled(SMAPS.splitlines(), 2 * mega))
-    assert found == [(4 * mega, 8 * mega), (14 * mega, 4 * mega)]
-
-
-def test_memory_stays_what_it_was_in_huge_pages() -> None:
-    found = run(
-        """
-model = bytearray(os.urandom(1 << 20)) * 16
-copy = bytes(model)
-linux.collapse_memory()
-print(model == copy)
-"""
-    )
-    assert found == "True"
-
-
 @pytest.mark.parametrize(
     ("said", "told"),
     [
