@@ -99,8 +99,6 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """It is ready to fork. Memory in bytes."""
 
     pss: int
-    # What a user had better know.
-    note: str
 
 
 class Unfit(msgspec.Struct, frozen=True, tag="unfit"):

@@ -102,9 +102,9 @@ def with_huge_pages(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment whose program gets huge pages as it fills its memory, where the kernel
     and the C library know them, and nobody has said otherwise.
 
-    To fill 1 GB takes 0.1 s so, and 0.5 s in small pages. A fork copies one entry for each page, and
-    the end of a process, before anybody can hear of it, takes each one back: with 4 GB that is 130
-    ms in small pages, and 2 ms in huge ones. What is written to is still copied in small ones.
+    To fill 1 GB takes 0.1 s so, and 0.5 s in small pages. A fork copies one entry for each page,
+    and the end of a process, before anybody can hear of it, takes each one back: with 4 GB that is
+    130 ms in small pages, and 2 ms in huge ones. What is written to is copied in small ones.
     """
     tunables = environ.get(_TUNABLES, "")
     if _HUGE_MALLOC in tunables:

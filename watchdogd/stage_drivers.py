@@ -327,8 +327,6 @@ class StageDrivers:
             path = self._orders.pipeline.path(late)
             words = "which is closed: they are processed; if more is to come, queuedriver reopen"
             found.append(("closed-queue", f"documents came into {path}, {words} {path}"))
-        if self.templates.note:
-            found.append(("note", self.templates.note))
         return found
 
     def load(self, coming: int, asked: int | None, unwanted: str) -> Load:

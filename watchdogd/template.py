@@ -68,8 +68,6 @@ class Template:
         self.ready_at = 0.0
         # Bytes that its forks have in common.
         self.shared = 0
-        # What a user had better know of what is loaded.
-        self.note = ""
         self._children = children
         # What it said of its end.
         self._why = ""
@@ -229,8 +227,8 @@ class Template:
 
     def _take(self, answer: Answer, now: float) -> None:
         match answer, self._forking:
-            case Loaded(pss, note), _:
-                self.ready_at, self.shared, self.note = now, pss, note
+            case Loaded(pss), _:
+                self.ready_at, self.shared = now, pss
             case Unfit(why), _:
                 self._why = why
             case Came(serial, pid), Child() as child if serial == self._serial:
@@ -268,11 +266,6 @@ class Templates:
     def shared(self) -> int:
         """Return the bytes that drivers have in common."""
         return self.template.shared if self.template else 0
-
-    @property
-    def note(self) -> str:
-        """Return what a user had better know of what is loaded."""
-        return self.template.note if self.template else ""
 
     @property
     def settled(self) -> bool:

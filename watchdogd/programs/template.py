@@ -115,16 +115,14 @@ def _be_template(control: socket.socket, live: Live) -> int:
     linux.set_name(f"load {told.stage}")
     try:
         processor = _prepare(told)
-        note = _check_threads()
+        _check_threads(told.stage)
         linux.die_with_parent(told.watchdog)
     except Exception as error:  # noqa: BLE001 - a user's modules, and whatever they raise
         traceback.print_exception(error)
         why, code = _verdict(error)
         _say(control, Unfit(why))
         return code
-    if note:
-        print(f"{told.stage}: {note}", file=sys.stderr)
-    _say(control, Loaded(_shared_memory(), note))
+    _say(control, Loaded(_shared_memory()))
     while (asked := _next(control)) is not None:
         if _fork_driver(control, asked, told.watchdog):
             return _drive(bytes(asked.order), processor, live)
@@ -178,8 +176,8 @@ def _prepare(told: Load) -> Forked:
     return Forked(loaded, [hook for hook in hooks if callable(hook)])
 
 
-def _check_threads() -> str:
-    """Raise ConfigError for Python's threads; return what there is to say of others."""
+def _check_threads(stage: str) -> None:
+    """Raise ConfigError for Python's threads; say of others that they are there."""
     until = time.monotonic() + _ENDING
     others = [one for one in threading.enumerate() if one is not threading.main_thread()]
     for thread in others:
@@ -194,23 +192,13 @@ def _check_threads() -> str:
             "locked would stay locked: end them before the module is imported or the preload "
             "function returns, start them in after_fork(), or set preload = false"
         )
-    tasks = [task for task in os.listdir("/proc/self/task") if int(task) != os.getpid()]
-    if not tasks:
-        return ""
-    return (
-        f"loading left {format_count(len(tasks), 'thread')} of native code running "
-        f"({_commands(tasks)}), which drivers do not have: if they hang, have the library use one "
-        "thread, load it in after_fork(), or set preload = false"
-    )
-
-
-def _commands(tasks: Sequence[str]) -> str:
-    found = set()
-    for task in tasks:
-        # It may have ended just now.
-        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/comm") as file:
-            found.add(repr(file.read().strip()))
-    return ", ".join(sorted(found))
+    if count := len(os.listdir("/proc/self/task")) - 1:
+        print(
+            f"{stage}: loading left {format_count(count, 'thread')} of native code running, which "
+            "drivers do not have: if they hang, have the library use one thread, load it in "
+            "after_fork(), or set preload = false",
+            file=sys.stderr,
+        )
 
 
 def _verdict(error: Exception) -> tuple[str, int]:
