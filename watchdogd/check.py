@@ -56,7 +56,6 @@ class Here(NamedTuple):
     """The host that a pipeline is held against."""
 
     memory: int
-    cpus: float
     kind_of: Callable[[str], str] = filesystem_type
 
 
@@ -85,7 +84,7 @@ def examine(
 ) -> Findings:
     """Read a pipeline and hold it against this host; BadPipeline when it cannot be read. Without
     `imports`, nothing that its stages call is imported."""
-    here = here or Here(physical_memory(), processors())
+    here = here or Here(physical_memory())
     pipeline, problems = study(file, host, drivers)
     slow = [] if imports is None else imports(pipeline, problems)
     for path, fault in (
@@ -96,7 +95,7 @@ def examine(
         *_state(pipeline),
     ):
         problems.add(path, *fault)
-    admission = admit(pipeline, here.memory, here.cpus)
+    admission = admit(pipeline, here.memory)
     for refusal in admission.refusals:
         problem, _, right = refusal.rpartition("; ")
         problems.add(("host",) if ("host",) in problems.lines else (), problem, right)

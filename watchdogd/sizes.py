@@ -8,7 +8,7 @@ or by the split.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -207,9 +207,6 @@ class _Bound(NamedTuple):
     # Of each stage.
     needs: Mapping[str, Need]
 
-    def exceeded(self, amount: float) -> bool:
-        return amount > self.limit * (1 + _INEXACT)
-
     def words(self, amount: float) -> str:
         return format_size(round(amount)) if self.name == "memory" else f"{amount:g} CPUs"
 
@@ -218,9 +215,15 @@ class _Bound(NamedTuple):
         once = "" if first == further else f"{self.words(first - further)} + "
         return f"{stage} {once}{drivers} × {self.words(further)}"
 
-    def refusal(self, of: str, remedy: str) -> str:
+    def refusal(self, least: Mapping[str, int]) -> str:
+        """Return why so many drivers do not fit, and what to do; empty when they do."""
+        taken = {stage: self.needs[stage].of(drivers) for stage, drivers in least.items()}
+        amount = sum(taken.values())
+        if amount <= self.limit * (1 + _INEXACT):
+            return ""
+        bills = ", ".join(self.bill(stage, least[stage]) for stage in least if taken[stage])
         also = f", or raise {self.key}" if self.key else ""
-        return f"{of}; {self.has}; {remedy}{also}"
+        return f"the drivers need {self.words(amount)}: {bills}; {self.has}; lower drivers{also}"
 
     def most(self, least: Mapping[str, int], stage: Stage) -> int:
         """Return how many drivers of one stage fit beside the fewest of the others."""
@@ -229,8 +232,8 @@ class _Bound(NamedTuple):
         return int(min(stage.drivers.max, self.needs[stage.name].fitting(left, 0)))
 
 
-def admit(pipeline: Pipeline, memory: int, cpus: float) -> Admission:
-    """Return whether the pipeline fits on a host that has so much memory and so many CPUs.
+def admit(pipeline: Pipeline, memory: int) -> Admission:
+    """Return whether the pipeline fits on a host that has so much memory.
 
     What a stage declares is believed; one that declares nothing counts for nothing. There must be
     room for the least number of drivers of all stages at once, and for one each where that is none:
@@ -240,9 +243,9 @@ def admit(pipeline: Pipeline, memory: int, cpus: float) -> Admission:
     least = {
         stage.name: min(max(stage.drivers.min, 1), stage.drivers.max) for stage in pipeline.stages
     }
-    bounds, words = _bounds(pipeline, memory, cpus)
-    if refusals := [refusal for bound in bounds for refusal in _refusals(bound, least)]:
-        return Admission(refusals=tuple(refusals), words=tuple(words))
+    bounds, words = _bounds(pipeline, memory), []
+    if refusals := [why for bound in bounds if (why := bound.refusal(least))]:
+        return Admission(refusals=tuple(refusals))
     for stage in pipeline.stages:
         narrowest = min(bounds, key=lambda bound: bound.most(least, stage))
         cap, most = narrowest.most(least, stage), stage.drivers.max
@@ -252,42 +255,21 @@ def admit(pipeline: Pipeline, memory: int, cpus: float) -> Admission:
     return Admission(words=tuple(words))
 
 
-def _bounds(pipeline: Pipeline, memory: int, cpus: float) -> tuple[list[_Bound], list[str]]:
-    host, words = pipeline.host, []
-    key, limit, has = "", memory, f"this host has {format_size(memory)}"
-    if host.memory is not None and host.memory > memory:
-        said = f"[host] memory {format_size(host.memory)} is more than this host has"
-        words.append(f"{said}: {format_size(memory)} are used")
-    elif host.memory is not None:
+def _bounds(pipeline: Pipeline, memory: int) -> list[_Bound]:
+    """Return what bounds the drivers of a host with so much memory. More CPUs than there are may be
+    meant: what waits for disks and networks needs none."""
+    host, key = pipeline.host, ""
+    limit, has = memory, f"this host has {format_size(memory)}"
+    if host.memory is not None and host.memory <= memory:
         key, limit = "[host] memory", host.memory
         has = f"{key} allows {format_size(limit)}"
     taken = {stage.name: memory_of(stage) for stage in pipeline.stages}
     bounds = [_Bound("memory", limit, has, key, taken)]
     if host.cpus is not None:
-        # More than there are may be meant: what waits for disks and networks needs none.
-        if host.cpus > cpus:
-            words.append(f"[host] cpus {host.cpus:g} is more than this host has: {cpus:g}")
         key = "[host] cpus"
         each = {stage.name: Need(stage.cpus, stage.cpus) for stage in pipeline.stages}
         bounds.append(_Bound("cpus", host.cpus, f"{key} allows {host.cpus:g}", key, each))
-    return bounds, words
-
-
-def _refusals(bound: _Bound, least: Mapping[str, int]) -> Iterator[str]:
-    taken = {stage: bound.needs[stage].of(drivers) for stage, drivers in least.items()}
-    too_much = {stage: amount for stage, amount in taken.items() if bound.exceeded(amount)}
-    for stage, amount in too_much.items():
-        if least[stage] == 1:
-            of = f"one driver of stage {stage} needs {bound.words(amount)}"
-            yield bound.refusal(of, "give it no drivers on this host")
-        else:
-            bill = bound.bill(stage, least[stage])
-            of = f"the drivers of stage {stage} need {bound.words(amount)}: {bill}"
-            yield bound.refusal(of, "lower its drivers")
-    amount = sum(taken.values())
-    if not too_much and bound.exceeded(amount):
-        bills = ", ".join(bound.bill(stage, least[stage]) for stage in least if taken[stage])
-        yield bound.refusal(f"the drivers need {bound.words(amount)}: {bills}", "lower drivers")
+    return bounds
 
 
 # What the file says

@@ -21,7 +21,7 @@ from watchdogd.check import Findings, Here, check_imports, examine
 from watchdogd.pipeline.problems import BadPipeline, Problem
 from watchdogd.pipeline.read import study
 
-HERE = Here(memory=8 * 10**9, cpus=4.0)
+HERE = Here(memory=8 * 10**9)
 
 
 @pytest.fixture(autouse=True)
@@ -452,13 +452,11 @@ def test_the_watchdog_keeps_nothing_of_its_own_below_the_root(
 
 def test_a_stage_that_needs_more_memory_than_the_host_has_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path, 'command = "true"\nmemory = "9 GB"')
-    assert told(file) == [
-        " one driver of stage s1 needs 9 GB; this host has 8 GB; give it no drivers on this host"
-    ]
+    assert told(file) == [" the drivers need 9 GB: s1 1 × 9 GB; this host has 8 GB; lower drivers"]
     file.write_text(file.read_text() + '[host]\nmemory = "4 GB"\n')
     (one,) = told(file)
     assert one.startswith(
-        "6: [host]: one driver of stage s1 needs 9 GB; [host] memory allows 4 GB;"
+        "6: [host]: the drivers need 9 GB: s1 1 × 9 GB; [host] memory allows 4 GB;"
     )
 
 

@@ -90,8 +90,8 @@ def test_what_drivers_were_measured_to_take_counts_where_the_file_does_not_say_i
             pipeline(*SERIF, memory=4_700 * MB),
             Admission(
                 refusals=(
-                    "the drivers of stage parse need 6 GB: parse 3 × 2 GB; "
-                    "[host] memory allows 4.7 GB; lower its drivers, or raise [host] memory",
+                    "the drivers need 8.6 GB: values 1 × 600 MB, parse 3 × 2 GB, output 2 × 1 GB; "
+                    "[host] memory allows 4.7 GB; lower drivers, or raise [host] memory",
                 )
             ),
         ),
@@ -118,10 +118,8 @@ def test_what_drivers_were_measured_to_take_counts_where_the_file_does_not_say_i
             pipeline(stage("a", 1, memory=20 * GB), stage("b", (0, 2), memory=17 * GB)),
             Admission(
                 refusals=(
-                    "one driver of stage a needs 20 GB; this host has 16 GB; "
-                    "give it no drivers on this host",
-                    "one driver of stage b needs 17 GB; this host has 16 GB; "
-                    "give it no drivers on this host",
+                    "the drivers need 37 GB: a 1 × 20 GB, b 1 × 17 GB; this host has 16 GB; "
+                    "lower drivers",
                 )
             ),
         ),
@@ -150,10 +148,9 @@ def test_what_drivers_were_measured_to_take_counts_where_the_file_does_not_say_i
             pipeline(stage("a", 5, memory=4 * GB), cpus=4.0),
             Admission(
                 refusals=(
-                    "the drivers of stage a need 20 GB: a 5 × 4 GB; this host has 16 GB; "
-                    "lower its drivers",
-                    "the drivers of stage a need 5 CPUs: a 5 × 1 CPUs; [host] cpus allows 4; "
-                    "lower its drivers, or raise [host] cpus",
+                    "the drivers need 20 GB: a 5 × 4 GB; this host has 16 GB; lower drivers",
+                    "the drivers need 5 CPUs: a 5 × 1 CPUs; [host] cpus allows 4; "
+                    "lower drivers, or raise [host] cpus",
                 )
             ),
         ),
@@ -182,20 +179,14 @@ def test_what_drivers_were_measured_to_take_counts_where_the_file_does_not_say_i
         (
             pipeline(stage("a", (1, 8), memory=4 * GB), memory=24 * GB),
             Admission(
-                words=(
-                    "[host] memory 24 GB is more than this host has: 16 GB are used",
-                    "a gets at most 4 of 8 drivers: memory; this host has 16 GB",
-                ),
+                words=("a gets at most 4 of 8 drivers: memory; this host has 16 GB",),
             ),
         ),
-        (
-            pipeline(stage("a", 12), cpus=16.0),
-            Admission(words=("[host] cpus 16 is more than this host has: 8",)),
-        ),
+        (pipeline(stage("a", 12), cpus=16.0), Admission()),
     ],
 )
 def test_what_there_is_room_for(plan: Pipeline, admission: Admission) -> None:
-    assert admit(plan, 16 * GB, 8.0) == admission
+    assert admit(plan, 16 * GB) == admission
 
 
 _STAGES = st.lists(
@@ -225,7 +216,7 @@ def _renamed(stages: list[Stage]) -> list[Stage]:
 def test_what_is_admitted_fits_and_one_more_than_a_cap_does_not(
     stages: list[Stage], memory: int, cpus: float | None
 ) -> None:
-    admission = admit(pipeline(*stages, cpus=cpus), memory, 64.0)
+    admission = admit(pipeline(*stages, cpus=cpus), memory)
 
     def taken(drivers: dict[str, int]) -> bool:
         total_memory, total_cpus = 0.0, 0.0
