@@ -99,18 +99,11 @@ def examine(
     for refusal in admission.refusals:
         problem, _, right = refusal.rpartition("; ")
         problems.add(("host",) if ("host",) in problems.lines else (), problem, right)
-    notes = (*admission.words, *remarks_on(pipeline), *slow, *_hints(pipeline, here))
+    notes = (*admission.words, *remarks_on(pipeline), *slow, *_hints(here))
     return Findings(pipeline, BadPipeline(problems.found).problems, notes)
 
 
-def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:
-    for stage in pipeline.stages:
-        if stage.preload and stage.memory_per_driver is None:
-            yield (
-                f"stage {stage.name!r}: its drivers share what is loaded while it is in buffers "
-                "(arrays, mapped files, bytes); graphs of Python objects are copied as they are "
-                "touched. Say memory_per_driver once you know what each driver adds"
-            )
+def _hints(here: Here) -> Iterator[str]:
     chosen, state = driver_ids.chosen_directory(), driver_ids.state_directory(here.kind_of)
     kind = driver_ids.kind_there(chosen, here.kind_of)
     local = f"set {driver_ids.STATE_VARIABLE} to a directory on a local disk"

@@ -467,14 +467,6 @@ def test_a_plan_that_fits_with_fewer_drivers_is_capped_and_says_so(tmp_path: Pat
     assert any("s1 gets at most 2 of 9 drivers" in note for note in checked.notes)
 
 
-def test_a_preloaded_stage_is_told_what_is_shared(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("def process(document): pass\n")
-    work = 'call = "mine:process"\nmemory = "1 GB"\npreload = true'
-    (note,) = found(write(tmp_path, work)).notes
-    assert "graphs of Python objects are copied" in note
-    assert found(write(tmp_path, work + '\nmemory_per_driver = "10 MB"')).notes == ()
-
-
 @pytest.mark.parametrize(
     ("local", "told"),
     [
