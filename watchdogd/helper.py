@@ -35,6 +35,7 @@ from watchdogd.helper_messages import (
 from watchdogd.helper_process import ARGV, HelperProcess, begin, log_path
 from watchdogd.host import SILENCE
 from watchdogd.pipeline.model import Pipeline
+from watchdogd.stage_words import StageFacts
 
 # A new helper first has to load, on a host that may be busy.
 PATIENCE_AT_START = 10.0
@@ -66,6 +67,8 @@ class StageInputs:
         # The first that documents came into after it was closed; empty: none.
         late = (name for name, one in zip(names, self.seen, strict=True) if one and one.late)
         self.late = next(late, "")
+        # What holds of the stage by that.
+        self.facts = StageFacts().with_inputs(self.seen, paused=False)
         # Documents that wait and may be claimed, and those at hand.
         self.backlog = sum(one.working + (0 if one.paused else one.waiting) for one in known)
 
@@ -162,6 +165,8 @@ class Helper:
         self._may_start_at = -math.inf
         self._listened_at = -math.inf
         self._left: list[Child] = []
+        # The processes of the drivers, as the helper at hand was told.
+        self._drivers: tuple[int, ...] = ()
         # The number of the latest reading of the pipeline's file, whether its answer is still to
         # come, and that answer, until somebody takes it.
         self._readings = 0
@@ -211,6 +216,8 @@ class Helper:
         # What it finds missing of these went away.
         made = tuple(self.view.queues) or self.brief.made
         self._line.send(replace(self.brief, made=made, parent=os.getpid()))
+        if self._drivers:
+            self.ask(Errands(drivers=self._drivers))
         if self._is_reading:
             self.ask(Errands(read=self._readings))
 
@@ -333,6 +340,12 @@ class Helper:
         """Ask for something, once. A helper that is started later knows nothing of it."""
         if self._line is not None:
             self._line.send(errands)
+
+    def measure(self, drivers: tuple[int, ...]) -> None:
+        """Have these processes measured from now on."""
+        if drivers != self._drivers:
+            self._drivers = drivers
+            self.ask(Errands(drivers=drivers))
 
     def change(self, pipeline: Pipeline) -> None:
         """Let this helper and those after it look after another pipeline."""

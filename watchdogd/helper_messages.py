@@ -144,7 +144,7 @@ class Errands(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # Queues that have claims, and no driver that would recover what dead ones left.
     recover: tuple[str, ...] = ()
-    # Copy this host's report now, rather than with the next look.
+    # Copy this host's report now, rather than with one of the next looks.
     report: bool = False
     # The processes of the drivers that there are now; None: those that there were.
     drivers: tuple[int, ...] | None = None

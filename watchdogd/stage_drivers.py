@@ -295,10 +295,14 @@ class StageDrivers:
     @property
     def facts(self) -> StageFacts:
         """Return what holds of this stage."""
-        facts = StageFacts(
-            parting=self.parting, degraded=self.degraded, done=self.done, late=self.late
+        inputs = self.inputs
+        return inputs.facts._replace(
+            parting=self.parting,
+            degraded=self.degraded,
+            paused=inputs.facts.paused or self._context.view.controls.paused,
+            done=self.done,
+            late=self.late,
         )
-        return facts.with_inputs(self.inputs.seen, paused=self._context.view.controls.paused)
 
     @property
     def late(self) -> str:
@@ -315,9 +319,11 @@ class StageDrivers:
         """Return why so few drivers are left that people should know; empty while it is well."""
         if stuck := self.templates.stuck:
             return stuck
-        rests = [slot.rest for slot in self.slots if slot.wanted]
-        looped = [rest.why for rest in rests if rest.state == CRASH_LOOPED]
-        return looped[0] if looped and is_degraded(len(looped), len(rests)) else ""
+        looped = [slot for slot in self.slots if slot.rest.state == CRASH_LOOPED and slot.wanted]
+        # Mostly there is none, and this is asked several times a turn.
+        if looped and is_degraded(len(looped), sum(slot.wanted for slot in self.slots)):
+            return looped[0].rest.why
+        return ""
 
     @property
     def news(self) -> list[tuple[Kind, str]]:

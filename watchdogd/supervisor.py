@@ -87,8 +87,8 @@ class Supervisor:
         self._requests = Requests()
         self._turned_at = time.monotonic()
         self._recover_at = 0.0
-        # What the last report said of the drivers, and when it was saved.
-        self._reported: tuple[list[tuple[str, str]], float] = ([], -math.inf)
+        # What the last report said of the drivers, None before the first; and when it was saved.
+        self._reported: tuple[list[tuple[str, str]] | None, float] = (None, -math.inf)
         # What failed in the last turn.
         self._troubles: dict[str, str] = {}
 
@@ -210,7 +210,7 @@ class Supervisor:
         self.reload.answer(read)
         self._notifier.ready()
         # Whoever waits for it hears of it at once.
-        self._reported = [], -math.inf
+        self._reported = None, -math.inf
 
     def _serve(self, requests: Sequence[Request], now: float) -> None:
         # One reading for all: there may be as many as were made in an hour.
@@ -286,8 +286,11 @@ class Supervisor:
         self._notifier.beat()
         self._notifier.status(in_a_line(self))
         save(host_report(self, now))
+        if states != before:
+            # Else it is copied with one of the next looks, and wakes nobody.
+            self.helper.ask(Errands(report=True))
         pids = [slot.run.child.pid for slot in self.stages.slots if slot.run is not None]
-        self.helper.ask(Errands(report=True, drivers=tuple(filter(None, pids))))
+        self.helper.measure(tuple(filter(None, pids)))
         return now + every * (1 + _MORE_OR_LESS)
 
     # The end

@@ -255,6 +255,17 @@ def test_status_is_published_for_all_to_see(watch: Watch) -> None:
     assert json.loads(path.read_bytes()) == {"host": "rose"}
 
 
+def test_report_is_copied_with_a_look_when_nobody_asks_for_it(watch: Watch) -> None:
+    watch.start().until(well, "seen")
+    # Before the first one there is nothing to copy, which is no trouble.
+    assert not watch.next().trouble
+    (watch.local / "report.json").write_bytes(b'{"host":"rose"}')
+    path = watch.root / ".watchdogd/hosts/rose.json"
+    until(lambda: watch.listen() is not None and path.exists())
+    assert json.loads(path.read_bytes()) == {"host": "rose"}
+    assert watch.notes == []
+
+
 def say_what_was_done(watch: Watch) -> float:
     """Have a watchdog that began a second ago report five documents; return when it does."""
     now = time.time()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from queuedriver.disk.filesystem import open_fd, write_all
 from queuedriver.errors import ConfigError
-from watchdogd.operators.hosts import Chosen, Hosts, hosts_here, read_hosts
 from watchdogd.pipeline.model import Pipeline
 
 if TYPE_CHECKING:
@@ -66,7 +65,8 @@ def exposition_of(view: "View", accept: str = "", host: str | None = None) -> tu
 
 
 def _look(pipeline: Pipeline, *, hung: bool) -> "View":
-    # Late: of all that the helper does only this needs it.
+    # Late: of all that the helper does only this needs it, and most write no such file.
+    from watchdogd.operators.hosts import Chosen, Hosts, hosts_here, read_hosts
     from watchdogd.operators.view import look
 
     here = hosts_here(pipeline.file)

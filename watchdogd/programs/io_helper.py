@@ -22,7 +22,6 @@ import os
 import signal
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -137,6 +136,8 @@ class PipelineReader:
         except OSError as error:
             words = f"{file}: {error.strerror}"
         except Exception as error:  # noqa: BLE001 - whoever asked waits for an answer for ever
+            import traceback
+
             traceback.print_exc()
             what = f"{type(error).__name__}: {error}"
             words = f"{file} cannot be read: {what}; where that was is in {HELPER_LOG}"
@@ -166,6 +167,7 @@ class IoHelper:
         self._chores = (
             Chore(self._expire, _EXPIRE_EVERY),
             Chore(self._copy, _COPY_EVERY),
+            Chore(self._publish, _COPY_EVERY),
             Chore(self._beat, NETWORK_BEAT),
             Chore(self._export, EVERY, amid_trouble=True),
             Chore(self._tidy, _TIDY_EVERY),
@@ -284,7 +286,11 @@ class IoHelper:
             self._watchdog.say(Message(farewell=True))
 
     def _publish(self) -> None:
-        document = read_saved(self._local)
+        try:
+            document = read_saved(self._local)
+        except FileNotFoundError:
+            # Its watchdog has yet to save the first one, or somebody has removed it.
+            return
         with self._control_directory() as directory:
             control_files.publish(directory, self.host, document)
         if self._history.is_due(now := time.time()):
