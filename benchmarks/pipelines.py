@@ -118,9 +118,10 @@ class Watchdog:
         return self._child(b"warden")
 
     def _child(self, *names: bytes) -> int:
-        """The one that runs a module of one of these names."""
+        """The one that runs a module of one of these names, or its file."""
         for pid in children(self.process.pid):
-            if any(word.rpartition(b".")[2] in names for word in arguments(pid)):
+            words = [os.path.basename(word).removesuffix(b".py") for word in arguments(pid)]
+            if any(word.rpartition(b".")[2] in names for word in words):
                 return pid
         raise Failed(f"watchdogd has no {names[0].decode()}")
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 # how many seconds its document may take once it is to leave.
 LIFE = "WATCHDOGD_LIFE"
 GRACE = "WATCHDOGD_GRACE"
+WARDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "warden.py")
 # Seconds from one start of a warden to the next: one that ends by itself was ended by somebody.
 _WARDEN_EVERY = 10.0
 _LOG_SIZE = 1_000_000
@@ -319,7 +320,7 @@ class Children:
         if now >= self._warden_at:
             self._warden_at = now + _WARDEN_EVERY
             said = (str(os.getpid()), begin_of_lives(), local, "adopt" * adopts)
-            argv = (sys.executable, "-P", "-m", "watchdogd.programs.warden", *said)
+            argv = (sys.executable, "-P", WARDEN, *said)
             with open_fd(open_log(os.path.join(local, "warden.log"), _LOG_SIZE, 1)) as log:
                 self._warden = self.start(argv, os.environ, output=log)
         return self._warden_at

@@ -87,6 +87,13 @@ def share_one_arena() -> None:
         mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
+def return_unused_memory() -> None:
+    """Give back to the kernel what the C library keeps of what was needed to load and is not needed
+    any more; another library does as it does."""
+    if trim := getattr(libc(), "malloc_trim", None):
+        trim(0)
+
+
 def change_environment(name: str, value: str) -> None:
     """Give a variable of this process another value of the same length; in `/proc/self/environ`
     too, which shows the memory that the process began with."""

@@ -34,7 +34,7 @@ from queuedriver.claims.liveness import identify
 from watchdogd.events import Events
 from watchdogd.helper import Helper
 from watchdogd.helper_messages import Errands, Read, Request
-from watchdogd.linux import become_subreaper
+from watchdogd.linux import become_subreaper, return_unused_memory
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport, State, host_report, in_a_line, last_report, last_word, save
 from watchdogd.requests import Reload, Requests, Signals
@@ -100,6 +100,7 @@ class Supervisor:
         self._events.say("watchdog-started", f"process {os.getpid()}")
         self.stages.set_stages(self.pipeline, time.monotonic())
         self.stages.dismiss_strangers(time.monotonic())
+        return_unused_memory()
         while not self._over:
             now = time.monotonic()
             due = self._turn(now)

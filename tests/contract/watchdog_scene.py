@@ -27,12 +27,13 @@ from tests.contract.watchdog_events import EVENTS, Event
 from tests.testbed.fuse_mount import Faulty
 from tests.waiting import PATIENCE
 from tests.watchdogs import Yard
+from watchdogd.children import WARDEN
 
 # How each sort of a watchdog's processes is told from the others: by a word of its command line.
 SORTS = {
     "helper": ("watchdogd.programs.io_helper",),
     "template": ("watchdogd.programs.template",),
-    "warden": ("watchdogd.programs.warden",),
+    "warden": (WARDEN,),
 }
 # How much longer one waits at most for what is known not to come, on a host that is overbooked.
 _MOST_OVERBOOKED = 3.0

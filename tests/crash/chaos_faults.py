@@ -183,10 +183,11 @@ def role_of(arguments: list[bytes], comm: bytes, is_program: bool) -> Role:
     if b"watchdogd.programs.template" in arguments:
         # A fork of the template has its arguments, and a name of its own.
         return "driver" if b"-" in comm and b" " not in comm else "template"
+    if any(one.endswith(b"/programs/warden.py") for one in arguments):
+        return "warden"
     roles: dict[bytes, Role] = {
         b"watchdogd.programs.driver": "driver",
         b"watchdogd.programs.io_helper": "helper",
-        b"watchdogd.programs.warden": "warden",
         b"watchdogd": "watchdog",
         b"queuedriver": "operator",
         MODULE.encode(): "host",

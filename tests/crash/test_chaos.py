@@ -223,7 +223,7 @@ def test_documents_of_a_seed_are_the_same_each_time(count: int) -> None:
         ("python -P -m watchdogd.programs.template one", "load one", False, "template"),
         ("python -P -m watchdogd.programs.template one", "python", False, "template"),
         ("python -m watchdogd.programs.io_helper", "watchdogd-io", False, "helper"),
-        ("python -P -m watchdogd.programs.warden 7 7.1/ /local", "python", False, "warden"),
+        ("python -P /lib/watchdogd/programs/warden.py 7 7.1/ /local", "python", False, "warden"),
         ("python -m watchdogd run p.toml --host rose", "python", False, "watchdog"),
         ("python -m queuedriver recover in", "python", False, "operator"),
         ("unshare --pid python -m tests.crash.chaos_host p.toml rose", "unshare", False, "host"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.disks import Disk
 from tests.waiting import until
 from tests.watchdogs import PATIENCE, Yard
+from watchdogd.children import WARDEN
 
 ONE = 'name = "one"\ncall = "stages:obey"'
 TWO = 'name = "two"\ncall = "stages:obey"'
@@ -167,7 +168,7 @@ def test_what_a_driver_has_started_ends_with_it(yard: Yard) -> None:
     until(lambda: yard.ls("one") == ["a.ready"])
 
     def ours() -> list[int]:
-        others = helpers(yard, "watchdogd.programs.io_helper", "watchdogd.programs.warden")
+        others = helpers(yard, "watchdogd.programs.io_helper", WARDEN)
         return sorted([watchdog.pid, *others, yard.pid("one-1")])
 
     until(lambda: sorted(yard.all_pids()) == ours())

@@ -46,7 +46,7 @@ from watchdogd.helper_messages import (
 from watchdogd.helper_process import LOG as HELPER_LOG
 from watchdogd.helper_process import open_helper_log
 from watchdogd.host import Meter
-from watchdogd.linux import die_with_parent, set_name
+from watchdogd.linux import die_with_parent, return_unused_memory, set_name
 from watchdogd.operators.history import Writer, samples, tidy
 from watchdogd.operators.textfile import EVERY, TextFile
 from watchdogd.pipeline.model import Pipeline
@@ -376,6 +376,7 @@ def main() -> None:
     fcntl.fcntl(_SOCKET, fcntl.F_SETFL, flags | os.O_ASYNC)
     # Of what had happened before nobody is told.
     watchdog.interrupt()
+    return_unused_memory()
     IoHelper(brief, watchdog).run()
 
 

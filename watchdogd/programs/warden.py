@@ -1,6 +1,6 @@
 """The warden: outlives a watchdog that was killed, and ends what that one left running.
 
-    python -P -m watchdogd.programs.warden PID BEGINS LOCAL [adopt]
+    python -P …/watchdogd/programs/warden.py PID BEGINS LOCAL [adopt]
 
 When a watchdog dies, the kernel asks its drivers to leave, which they do after the document at
 hand, or when its grace is over. One that cannot hear that, because C code holds the interpreter's
@@ -11,13 +11,14 @@ Where the next watchdog is to adopt the drivers, these are left alone, with all 
 
 It waits for the end of the watchdog's process, and for nothing else: be there a helper or none, and
 whatever the file system of the queues does, of which it touches nothing. Until it has something to
-do it has imported next to nothing: it costs memory on every host, and acts on almost none.
+do it has imported next to nothing: it costs memory on every host, and acts on almost none. So it is
+not started as a module, either, which takes what finds modules.
 """
 
-import contextlib
+# Python's own `signal` makes an enumeration of each number, and brings along what that takes.
+import _signal as signal
 import os
 import select
-import signal
 import sys
 import time
 
@@ -35,11 +36,14 @@ def main(parent: int, begins: str, local: str, adopts: bool) -> None:
     for number in _DEAF_TO:
         # A service manager may send them to everybody; what is for us comes by the parent's end.
         signal.signal(number, signal.SIG_IGN)
-    with contextlib.suppress(ProcessLookupError):
+    try:
         watchdog = os.pidfd_open(parent)
         # Once it is not our parent any more, its number may be another's.
         if os.getppid() == parent:
             select.select([watchdog], [], [])
+    except ProcessLookupError:
+        # It has ended already.
+        pass
     _end_all(begins, local, adopts, time.monotonic())
 
 
@@ -78,10 +82,12 @@ def _seconds(text: str) -> float:
 
 
 def _end(one: "psutil.Process", local: str) -> None:
+    from contextlib import suppress
+
     import psutil
 
     _say_why(one.pid, local)
-    with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
+    with suppress(psutil.Error, ProcessLookupError, PermissionError):
         leads = os.getpgid(one.pid) == one.pid
         one.kill()
         if leads:
