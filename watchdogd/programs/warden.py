@@ -15,8 +15,6 @@ do it has imported next to nothing: it costs memory on every host, and acts on a
 not started as a module, either, which takes what finds modules.
 """
 
-# Python's own `signal` makes an enumeration of each number, and brings along what that takes.
-import _signal as signal
 import os
 import select
 import sys
@@ -24,7 +22,12 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
+
     import psutil
+else:
+    # Python's own makes an enumeration of the numbers, and brings along what that takes.
+    import _signal as signal
 
 # Seconds from one look to the next: what leaves meanwhile may leave others behind.
 _LOOK_EVERY = 1.0
