@@ -84,7 +84,9 @@ class Run:
             self._stall += elapsed
         if glimpse.word and not self.left_at:
             self.left_at = now
-        is_idle = glimpse is before and glimpse.ready_at and not glimpse.began_at
+        # One that looks for documents counts the time all the while.
+        worked = glimpse.totals.work != before.totals.work
+        is_idle = glimpse.ready_at and not glimpse.began_at and not worked
         if not is_idle or now >= self._measured_at + _IDLE_MEMORY_EVERY:
             self._measure(now)
         self.memory = self._own_memory + self.usage.memory

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from queuedriver import Driver, Options
 from queuedriver.claims.document import Document
 from queuedriver.driving.live_status import SIZE, Board, Glimpse, Tally, Totals
-from queuedriver.driving.measurements import CAUSES
+from queuedriver.driving.measurements import CAUSES, NUMBERS, Counted
 from queuedriver.errors import ConfigError
 from queuedriver.format.names import MAX_DOCID, Mint
 from tests.drivers import FORKS, PATIENCE
@@ -61,6 +62,38 @@ def test_reader_sees_what_the_driver_wrote_last(path: str) -> None:
         0,
     )
     assert glimpse.dump == "x.stacks"
+
+
+def test_each_look_shows_what_a_first_look_would(path: str) -> None:
+    driver, watchdog = Board.create(path), Board.open(path)
+
+    def seen() -> Glimpse:
+        glimpse = watchdog.read()
+        with closing(Board.open(path)) as anew:
+            assert glimpse == anew.read()
+        assert watchdog.read() is glimpse
+        return glimpse
+
+    driver.sign(7, 70)
+    driver.ready(3.5)
+    # Nothing is new but the time for which it has waited.
+    waits = []
+    for wait in (1, 2, 3):
+        driver.count(Totals(wait=wait))
+        waits.append(seen().totals.wait)
+    assert waits == [1, 2, 3]
+    # Between two looks it has begun another, and counted what it waited for that one.
+    driver.count(Totals(1, 1, 4))
+    driver.began("a", 12.5)
+    assert seen().docid == "a"
+    driver.count(Totals(2, 2, 5))
+    driver.measured([1] * NUMBERS)
+    assert seen().counted == Counted.of([1] * NUMBERS)
+    driver.count(Totals(2, 2, 6))
+    driver.files((4, 3, 2, 1))
+    assert seen().files == (4, 3, 2, 1)
+    driver.left("quit", "told to", 0)
+    assert seen().word == "quit"
 
 
 def test_longest_docid_fits_and_longer_words_are_cut(path: str) -> None:
