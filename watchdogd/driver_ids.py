@@ -15,6 +15,9 @@ import pwd
 import re
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 from queuedriver.claims.liveness import host_id
 from queuedriver.disk.mounts import UNKNOWN, filesystem_type, is_network, mounted_by_name
@@ -117,10 +120,18 @@ def _key(root: str, host: str) -> str:
 
 def digits_of(text: str, count: int) -> str:
     """Return so many digits that tell a text from others."""
-    # With OpenSSL, which takes 4 MB of memory: a helper need not have it.
-    from hashlib import sha256
+    digits: str = _sha256()(text.encode(errors="surrogateescape")).hexdigest()
+    return digits[:count]
 
-    return sha256(text.encode(errors="surrogateescape")).hexdigest()[:count]
+
+@cache
+def _sha256() -> Any:
+    """Return Python's own function, where it has one: hashlib takes that of OpenSSL, and 4 MB of
+    memory with it."""
+    for module in ("_sha2", "_sha256"):
+        with suppress(ImportError):
+            return import_module(module).sha256
+    return import_module("hashlib").sha256
 
 
 def driver_id(host: str, stage: str, slot: int) -> str:

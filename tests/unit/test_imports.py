@@ -70,6 +70,17 @@ def test_a_driver_of_programs_loads_nothing_costly_from_its_start_to_its_end(
     assert COSTLY & {*loaded} <= {"bz2", "lzma"}
 
 
+def test_a_name_is_told_from_others_without_openssl() -> None:
+    script = (
+        "import sys\nfrom watchdogd.driver_ids import digits_of\nfound = digits_of('rose', 64)\n"
+        "print('hashlib' in sys.modules)\nimport hashlib\n"
+        "print(found == hashlib.sha256(b'rose').hexdigest())"
+    )
+    argv = [sys.executable, "-P", "-c", script]
+    ran = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True"]
+
+
 def test_what_is_for_slurm_is_loaded_for_a_file_that_speaks_of_it() -> None:
     stage = '[[stage]]\nname = "a"\ncall = "a:b"\n'
     script = (
