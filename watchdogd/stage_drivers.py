@@ -177,7 +177,8 @@ class StageDrivers:
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
             # What drivers that leave soon take says nothing of those to come.
-            if (glimpse := slot.glimpse) is not before and not slot.is_stale:
+            glimpse = slot.glimpse
+            if glimpse.totals.documents != before.totals.documents and not slot.is_stale:
                 self.pace.learn(before, glimpse, now)
             # One that left as it was told may know more than the look before; one that crashed not.
             knows_more = slot.past.state == "stopped" and slot.ended_at >= view.looked_at

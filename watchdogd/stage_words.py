@@ -151,4 +151,7 @@ class StageFacts(NamedTuple):
     @property
     def _holding(self) -> list[tuple[Row, object]]:
         """Return the rows whose facts hold."""
+        if not any(self):
+            # Nearly always, and it is asked several times a turn.
+            return []
         return [(row, fact) for row, fact in zip(ROWS, self, strict=True) if fact]

@@ -47,6 +47,7 @@ _WHOLE = struct.Struct("<" + "".join(one.format[1:] for one in _PARTS))
 _offsets = itertools.accumulate((one.size for one in _PARTS[:-1]), initial=len(_MAGIC))
 _SIGNED_AT, _SAID_AT, _READY_AT, _LEFT_AT, _DUMP_AT, _BEGAN_AT, *_rest = _offsets
 _COUNTED_AT, _MEASURED_AT, _FILES_AT = _rest
+_REST = slice(_MEASURED_AT, None)
 # Since when a document is at hand, by itself and with the numbers that follow: those which change
 # with each document, and all.
 _CLOCK = struct.Struct("<d")
@@ -199,26 +200,22 @@ class Board:
 
     def read(self) -> Glimpse:
         """Return what it shows; the same object while that is the same."""
-        before = self._data
-        if self._map[:] != before:
-            data = self._data = self._copy()
-            first, rest = slice(_COUNTED_AT), slice(_MEASURED_AT, None)
-            if (data[first], data[rest]) == (before[first], before[rest]):
-                # One that looks for documents and finds none counts the time, and nothing else.
-                totals = Totals(*_COUNTED.unpack_from(data, _COUNTED_AT))
-                self._glimpse = self._glimpse._replace(totals=totals)
-            else:
-                self._glimpse = _glimpse_of(data)
-        return self._glimpse
-
-    def _copy(self) -> bytes:
-        data = self._map[:]
+        data, before = self._map[:], self._data
+        if data == before:
+            return self._glimpse
         for _ in range(_TRIES):
             again = self._map[:]
             if again == data:
                 break
             data = again
-        return data
+        self._data = data
+        if data[:_COUNTED_AT] == before[:_COUNTED_AT] and data[_REST] == before[_REST]:
+            # One that looks for documents and finds none counts the time, and nothing else.
+            totals = Totals(*_COUNTED.unpack_from(data, _COUNTED_AT))
+            self._glimpse = self._glimpse._replace(totals=totals)
+        else:
+            self._glimpse = _glimpse_of(data)
+        return self._glimpse
 
 
 def _glimpse_of(data: bytes) -> Glimpse:
