@@ -46,7 +46,7 @@ class Count:
 def idle(tmp_path: Path) -> Any:
     """All drivers of a host, each ready and without a document."""
     names = [f"s{number}" for number in range(STAGES)]
-    house = House(tmp_path, *(stage(name, EACH) for name in names))
+    house: Any = House(tmp_path, *(stage(name, EACH) for name in names))
     house.see(**{f"to_{name}": QueueSeen() for name in names})
     house.begin()
     house.boards = []
