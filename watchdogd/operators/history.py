@@ -15,8 +15,9 @@ import math
 import operator
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuedriver.claims.counts import Counts
@@ -46,8 +47,8 @@ _SPARED = 86400.0
 # How rates went is told of so many minutes, a character each.
 _TREND = 24
 _HEIGHTS = "▁▂▃▄▅▆▇█"
-# No pipeline runs on more hosts.
-_MOST_HOSTS = 1000
+# Of a week's hosts, which may be as many as Slurm had elements, no more are read.
+_MOST_HOSTS = 10_000
 # What nobody wrote, or only others may read, is a gap: it hides nothing else.
 _UNREAD = (FileNotFoundError, NotADirectoryError, PermissionError)
 
@@ -257,9 +258,16 @@ def tidy(control: Directory, now: float) -> None:
 # Read
 
 
-def read(root: str, stage: str, since: float, until: float, step: int) -> list[Moment | None]:
-    """Return what a stage of the pipeline with this root did on all hosts: one moment for each
-    `step` (FINE or COARSE) from `since` to `until`, None where nobody wrote."""
+def read(
+    root: str,
+    stage: str,
+    since: float,
+    until: float,
+    step: int,
+    hosts: Iterable[str] | None = None,
+) -> list[Moment | None]:
+    """Return what a stage of the pipeline with this root did on these hosts, or on all: one moment
+    for each `step` (FINE or COARSE) from `since` to `until`, None where nobody wrote."""
     first, last = int(since // step), int(until // step)
     found: list[Moment | None] = [None] * max(0, last - first + 1)
     try:
@@ -267,7 +275,8 @@ def read(root: str, stage: str, since: float, until: float, step: int) -> list[M
     except _UNREAD:
         return found
     with closing(directory):
-        for _, host in zip(range(_MOST_HOSTS), directory.names(), strict=False):
+        every = islice(directory.names(), _MOST_HOSTS)
+        for host in every if hosts is None else map(host_file, hosts):
             for slot, moment in _of_host(directory, f"{host}/{stage}{SUFFIX}", first, last, step):
                 before = found[slot - first]
                 found[slot - first] = moment if before is None else before.plus(moment)
@@ -277,7 +286,8 @@ def read(root: str, stage: str, since: float, until: float, step: int) -> list[M
 def trends(view: "View") -> dict[str, tuple[float | None, ...]]:
     """Return how many documents each stage did per second in each of the last minutes."""
     root, since = view.chosen.pipeline.root, view.at - (_TREND - 1) * COARSE
-    past = {one.name: read(root, one.name, since, view.at, COARSE) for one in view.stages}
+    hosts = view.chosen.hosts.writers
+    past = {one.name: read(root, one.name, since, view.at, COARSE, hosts) for one in view.stages}
     return {
         name: tuple(None if one is None else one.done for one in moments)
         for name, moments in past.items()

@@ -46,6 +46,13 @@ class Hosts(NamedTuple):
 
     seen: tuple[SeenHost, ...] = ()
     unreadable: tuple[str, ...] = ()
+    # Those of Slurm's that have ended are not missed; what they did stands in the history.
+    ended: tuple[SeenHost, ...] = ()
+
+    @property
+    def writers(self) -> list[str]:
+        """Return the hosts that may have written a history lately."""
+        return [one.report.host for one in (*self.seen, *self.ended)]
 
     @property
     def alive(self) -> tuple[SeenHost, ...]:

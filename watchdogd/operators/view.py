@@ -197,12 +197,12 @@ def without_ended(hosts: Hosts, slurm: "Facts") -> Hosts:
     from watchdogd.slurm.elements import is_element
 
     there = {one.host for one in slurm.elements}
-    left = (
+    ended = tuple(
         one
         for one in hosts.seen
-        if one.alive or one.report.host in there or not is_element(one.report.host)
+        if not one.alive and one.report.host not in there and is_element(one.report.host)
     )
-    return hosts._replace(seen=tuple(left))
+    return hosts._replace(seen=tuple(one for one in hosts.seen if one not in ended), ended=ended)
 
 
 def _result(queue: str, chosen: Chosen, now: float) -> Result:
@@ -387,9 +387,9 @@ def _outlook(chosen: Chosen, stage: str, waiting: int, rate: float) -> Outlook:
     # Late: most stages have nothing that waits.
     from watchdogd.operators.history import COARSE, FINE, read
 
-    root, now = chosen.pipeline.root, time.time()
-    short = read(root, stage, now - SHORT, now, FINE)
-    return outlook(short, read(root, stage, now - LONG, now, COARSE), waiting, now, rate)
+    root, hosts, now = chosen.pipeline.root, chosen.hosts.writers, time.time()
+    short = read(root, stage, now - SHORT, now, FINE, hosts)
+    return outlook(short, read(root, stage, now - LONG, now, COARSE, hosts), waiting, now, rate)
 
 
 def _service(reports: Sequence[StageReport], drivers: Iterable[SeenDriver]) -> float | None:

@@ -97,7 +97,7 @@ class Looking:
         seen = (
             one._replace(report=replace(one.report, drivers=(), stages=())) for one in hosts.seen
         )
-        shown = view.chosen._replace(hosts=hosts._replace(seen=tuple(seen)))
+        shown = view.chosen._replace(hosts=hosts._replace(seen=tuple(seen), ended=()))
         return Seen(replace(view, chosen=shown), trends, time.monotonic() - began_at)
 
     def _metrics(self, chosen: Chosen, accept: str) -> tuple[bytes, str]:

@@ -2,6 +2,7 @@
 gap."""
 
 import os
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from queuedriver.driving.measurements import (
     Durations,
     quantile,
 )
+from tests.cli.pipelines import make, publish, report
+from watchdogd.cli.pipeline_argument import choose
+from watchdogd.operators import history
 from watchdogd.operators.history import (
     COARSE,
     FINE,
@@ -27,6 +31,9 @@ from watchdogd.operators.history import (
     read,
     tidy,
 )
+from watchdogd.operators.hosts import Hosts, SeenHost
+from watchdogd.operators.view import look, without_ended
+from watchdogd.slurm.elements import Element, Facts
 
 # A whole minute, long after the epoch.
 START = 1_900_000_020.0
@@ -183,6 +190,33 @@ def test_ring_with_anything_in_it_is_read_without_an_error(data: bytes, tmp_path
         file.write(data)
     for step in (FINE, COARSE):
         assert len(read(str(tmp_path), "parse", START, START + 600, step)) == 600 // step + 1
+
+
+def test_what_hosts_that_are_there_wrote_is_seen_however_many_others_once_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where each element of Slurm's was a host, thousands in a week."""
+    file = make(tmp_path)
+    publish(file, report())
+    (tmp_path / "queues" / "values" / "doc.ready").touch()
+    host, now = Host(tmp_path / "queues"), time.time()
+    for second in range(-300, 1, 10):
+        host.turn(now + second, waiting=1)
+    monkeypatch.setattr(history, "_MOST_HOSTS", 0)
+    view = look(choose(str(file)))
+    (parse,) = [one for one in view.stages if one.name == "parse"]
+    assert parse.outlook.kind == "stalled"
+    assert any(rate is not None for rate in history.trends(view)["parse"])
+
+
+def test_elements_that_have_ended_are_not_missed_and_what_they_wrote_is_seen() -> None:
+    said = [report("rose"), report("4711_1", state="stopped"), report("4711_2", state="stopped")]
+    seen = (SeenHost(one, "stopped" if one.state else "alive", here=False) for one in said)
+    element = Element(name="4711_2", jobs=("4711_2",), host="4711_2", state="running")
+    facts = Facts(elements=(element,))
+    hosts = without_ended(Hosts(tuple(seen)), facts)
+    assert [one.report.host for one in hosts.seen] == ["rose", "4711_2"]
+    assert hosts.writers == ["rose", "4711_2", "4711_1"]
 
 
 def test_where_nothing_was_ever_written_all_is_a_gap(tmp_path: Path) -> None:
