@@ -150,10 +150,6 @@ class Requests:
         """Return those that have waited for so long."""
         return [docid for docid, since in self.waiting.items() if now - since >= patience]
 
-    def knows(self, request: Request) -> bool:
-        """Tell whether it came before."""
-        return request.key in self._known
-
     # Its answer
 
     def is_answered(self, docid: str) -> bool:

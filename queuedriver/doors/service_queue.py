@@ -315,14 +315,12 @@ class ServiceQueue(msgspec.Struct, eq=False):
     def ask(self, request: Request, now: float) -> str:
         """Keep a client's request, and let it wait; or answer it, if it has been answered. Return
         why it is not taken, if it is not."""
-        full = len(self.requests.waiting) >= self._exchange.max_requests
-        if full and not self.requests.knows(request):
-            why = "too many requests wait"
-            self.requests.turn_away(request, self._exchange.refusal(request, why, late=True))
-            return why
         try:
             found = self.requests.keep(request, time.time_ns() // 1000, now)
         except QueueClosed as error:
+            if request.answered:
+                told = self._exchange.refusal(request, "its queue is closed", late=True)
+                self.requests.turn_away(request, told)
             return str(error)
         if isinstance(found, str):
             self._waiting[names.waiting_name(found, 0)] = False

@@ -18,8 +18,6 @@ def serving(directory: str, *, other_proof: bool) -> ssl.SSLContext:
     """Return what a listener shows and believes; `other_proof`: peers prove by other means who
     they are."""
     context = _context(directory, ssl.PROTOCOL_TLS_SERVER)
-    if not _there(directory, CERT, KEY):
-        raise ConfigError(f"{directory!r} needs {CERT} and {KEY}")
     _load(context.load_cert_chain, directory, CERT, KEY)
     if _there(directory, CA):
         _load(context.load_verify_locations, directory, CA)

@@ -666,12 +666,16 @@ def test_request_too_much_is_not_promised_and_its_client_repeats_it(office: Offi
     assert office.ask().request == ASKED
 
 
-def test_request_to_a_closed_queue_is_not_taken(office: Office) -> None:
+def test_request_to_a_closed_queue_is_not_taken_and_its_client_is_told(office: Office) -> None:
     office.bench.put("in/done")
-    office.hear([Asked(ASKED)], peer=b"client")
+    nobody_waits = Request(b"client/2", (b"do",), answered=False)
+    office.hear([Asked(ASKED)], [Asked(nobody_waits)], peer=b"client")
     office.settle()
     assert office.items == []
     assert "closed" in office.said[-1]
+    ((peer, (word, why)),) = office.transport.sent
+    assert (peer, word) == (b"client", b"no")
+    assert b"closed" in why
 
 
 def test_request_as_large_as_a_message_can_go_as_one(office: Office) -> None:
