@@ -82,7 +82,7 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
 # Which can measure another commit beside this one.
 BESIDE = (
     *("submit", "claim", "cycle", "durable", "many", "backlog", "command", "start"),
-    *("crowd", "kills", "loading", "pipeline"),
+    *("crowd", "kills", "loading", "pipeline", "tasks"),
 )
 
 

@@ -161,15 +161,14 @@ def running(command: list[str], aside: str, count: int) -> Iterator[list["subpro
     seen = Path(aside) / "seen"
     seen.mkdir(exist_ok=True)
     # What killed workers leave behind goes with the directory.
-    environ = {**os.environ, "DOORS_SEEN": str(seen), "TMPDIR": aside}
-    environ["PYTHONPATH"] = str(measuring.ROOT)
+    environ = {**measuring.environ(), "DOORS_SEEN": str(seen), "TMPDIR": aside}
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", *command],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=measuring.ROOT,
+            cwd=environ["PYTHONPATH"],
             env=environ,
         )
         for _ in range(count)

@@ -40,8 +40,8 @@ LEAD = (
 )
 NOTES = (
     "The plain one is a straight loop around sockets and the calls of plain.py, with as many plain "
-    "workers that start the same program in the same way, in the same environment. What a task is "
-    "costs both most of all: a process and a log.",
+    "workers that start the same program by subprocess.Popen, in the same environment. What a task "
+    "is costs both most of all: a process and a log.",
 )
 PROGRAM = "/bin/true"
 # That of fuq's tasks: what a program loads for its language costs more than all else it does here.
@@ -55,20 +55,19 @@ def measure(scale: Scale, places: list[Place]) -> Table:
     tasks = scale.documents // 4
     group = Group("")
     notes: set[str] = set()
+    ours = Contender("ours", _ours(tasks), _prepare, tree=measuring.ROOT)
+    chosen = measuring.beside([Contender("plain", _plain(tasks), _prepare), ours], scale.against)
     for place in places:
-        chosen = [
-            Contender("plain", _plain(tasks), _prepare),
-            Contender("ours", _ours(tasks), _prepare),
-        ]
         results = measuring.interleave(chosen, scale.long_rounds, place)
         notes |= {f"{name} failed: {why}" for name, why in results.failures.items()}
-        if "plain" in results and "ours" in results:
-            speeds = [1 / ratio for ratio in results.ratios("ours", "plain")]
-            rates = [f"{1e6 / results.median_us(name):,.0f}" for name in ("plain", "ours")]
-            range_ = f"({min(speeds):.2f}-{max(speeds):.2f})"
-            group.rows.append([place.name, *rates, f"{median(speeds):.2f}", range_])
+        for one in chosen[1:]:
+            if "plain" in results and one.name in results:
+                speeds = [1 / ratio for ratio in results.ratios(one.name, "plain")]
+                rates = [f"{1e6 / results.median_us(name):,.0f}" for name in ("plain", one.name)]
+                range_ = f"({min(speeds):.2f}-{max(speeds):.2f})"
+                group.rows.append([place.name, one.name, *rates, f"{median(speeds):.2f}", range_])
     lead = LEAD.format(tasks=tasks, workers=WORKERS, rounds=scale.long_rounds)
-    columns = ["place", "plain /s", "ours /s", "speed", "(min-max)"]
+    columns = ["place", "whose", "plain /s", "its /s", "speed", "(min-max)"]
     return Table(TITLE, lead, columns, [group], [*NOTES, *sorted(notes)])
 
 
@@ -94,11 +93,7 @@ def _ours(tasks: int) -> Callable[[Path], Sample]:
         queues = str(directory / "in"), str(directory / "out")
         address = free_addresses(1)[0]
         submit = [sys.executable, "-m", "queuedriver", "fuq", "submit", queues[0]]
-        subprocess.run(
-            [*submit, "-n", str(tasks), "--name", "t", "--", "task"],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        measuring.run(*submit, "-n", str(tasks), "--name", "t", "--", "task")
         broker = ["queuedriver", "broker", "fuq", queues[0], "--to", queues[1], "--drain"]
         with tempfile.TemporaryDirectory() as logs:
             worker = ["queuedriver", "worker", "fuq", address, "--nproc", "1", "--quiet"]
