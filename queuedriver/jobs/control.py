@@ -21,37 +21,20 @@ import msgspec
 from queuedriver.claims.liveness import Observer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
-from queuedriver.errors import BadArgument, NotFound, ProcessorFailed, Unreachable
+from queuedriver.errors import NotFound, ProcessorFailed, Unreachable
 from queuedriver.format import names
 from queuedriver.format.records import read_record
 from queuedriver.jobs.job import CANCEL, JOBS, RECORD, Record
-from queuedriver.jobs.jobfile import MAX_JOB_FILE, JobFile, JobView, decode
+from queuedriver.jobs.jobfile import MAX_JOB_FILE, ClientView, JobFile, JobView, decode
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 
 DIRECTORY = "fuq"
 # How often at most a broker says what there is to see, in seconds.
 WRITE_EVERY = 0.5
-# Tasks that are named of one client.
-MOST_TASKS = 100
 # Job files that wait and are read at most.
 _MOST_QUEUED = 1000
 _NOBODY = "no broker runs"
-
-
-class ClientView(msgspec.Struct, frozen=True):
-    """One client."""
-
-    client: str
-    address: str
-    # Processors it may use, and those of them that are free.
-    nproc: int
-    free: int
-    tasks: int
-    # Docids of some of them.
-    at: tuple[str, ...]
-    # Jobs that it will not run.
-    refused: tuple[int, ...]
 
 
 class BrokerView(msgspec.Struct, frozen=True):
@@ -93,9 +76,8 @@ class BrokerFiles:
         ended = {job.job: job for one in former for job in one.ended}
         self.ended = list(ended.values())
         self._former = [one.broker for one in former if one.broker != broker]
-        for _ in self.stops():
-            # An earlier life's.
-            pass
+        # An earlier life's.
+        list(self.stops())
 
     def write(self, view: BrokerView) -> None:
         """Say how all of it is; then what brokers said that are gone is not needed any more."""
@@ -117,26 +99,6 @@ class BrokerFiles:
 
     def close(self) -> None:
         self._directory.close()
-
-
-def why_waiting(job: JobView, clients: Sequence[ClientView]) -> str:
-    """Return why none of a job's tasks runs; empty when one does, or none is left."""
-    if job.running or not job.pending:
-        return ""
-    if job.why:
-        return job.why
-    if not clients:
-        return "no client is connected"
-    willing = [one for one in clients if job.job not in one.refused]
-    if not willing:
-        return "every client refuses it: see their --allow, --root and --log-root"
-    largest = max(one.nproc for one in willing)
-    if job.num_proc > largest:
-        return (
-            f"each of its tasks takes {job.num_proc} processors, and the largest client that would "
-            f"run it has {largest}"
-        )
-    return "all processors are taken"
 
 
 # The operator's side
@@ -236,7 +198,7 @@ def _queued(queue: Queue, name: str, docid: str, why: str) -> JobView:
 
 
 def hold(queue: Queue, jobs: Sequence[str]) -> None:
-    """Begin no task of these; what runs goes on."""
+    """Begin no task of these, named by their JobIds or docids; what runs goes on."""
     for directory in _meant(queue, jobs):
         directory.mark(names.PAUSE)
         directory.sync()
@@ -251,9 +213,8 @@ def release(queue: Queue, jobs: Sequence[str]) -> None:
 
 def cancel(queue: Queue, jobs: Sequence[str], journal: Journal) -> None:
     """Drop what was not begun; what runs goes on to its end."""
-    begun = set(_records(queue).values())
     for job in jobs:
-        if not any(_is(record, job) for record in begun):
+        if not _at_work(queue, job):
             reason = "cancelled before it was taken up"
             [came] = operations.discard(queue, [job], [], reason, journal)
             if came.came == "done":
@@ -263,69 +224,52 @@ def cancel(queue: Queue, jobs: Sequence[str], journal: Journal) -> None:
             directory.sync()
 
 
-def _records(queue: Queue) -> dict[str, Record]:
-    """Return what is at work, by the names of the jobs' directories."""
-    found: dict[str, Record] = {}
-    directory = queue.inside(JOBS)
-    if directory is None:
-        return found
-    with closing(directory):
-        for name in sorted(directory.names()):
-            record = read_record(directory, os.path.join(name, RECORD), Record)
-            if record is not None:
-                found[name] = record
-    return found
-
-
 def _meant(queue: Queue, jobs: Sequence[str]) -> Iterator[Directory]:
-    """Yield the directories of jobs named by their JobIds or docids; all are found before any is
-    used."""
-    records = _records(queue)
+    """Yield the directories of jobs that are at work; all are found before any is used."""
     meant: dict[str, None] = {}
     for job in jobs:
-        these = [name for name, record in records.items() if _is(record, job)]
-        if not these:
-            raise _missing(queue, job)
-        meant |= dict.fromkeys(these)
+        meant |= dict.fromkeys(found := _at_work(queue, job))
+        if not found and any(item.docid == job for _, item in queue.items()):
+            raise NotFound(
+                f"{job!r} waits in {queue.path}, and no broker has taken it up yet; start one, or "
+                f"use queuedriver pause {queue.path}"
+            )
+        if not found:
+            raise NotFound(
+                f"no job {job!r} in {queue.path}; see queuedriver fuq status {queue.path}"
+            )
     for name in meant:
-        with (
-            suppress(FileNotFoundError),
-            queue.private.subdirectory(os.path.join(JOBS, name)) as directory,
-        ):
+        with suppress(FileNotFoundError), queue.private.subdirectory(name) as directory:
             yield directory
 
 
-def _is(record: Record, job: str) -> bool:
-    return job in (str(record.job), record.docid)
-
-
-def _missing(queue: Queue, job: str) -> NotFound:
-    if any(item.docid == job for _, item in queue.items()):
-        return NotFound(
-            f"{job!r} waits in {queue.path}, and no broker has taken it up yet; start one, or use "
-            f"queuedriver pause {queue.path}"
-        )
-    return NotFound(f"no job {job!r} in {queue.path}; see queuedriver fuq status {queue.path}")
+def _at_work(queue: Queue, job: str) -> list[str]:
+    """Return the directories of the jobs that have this JobId or docid and were taken up."""
+    with queue.private.subdirectory(JOBS, create=True) as jobs:
+        named = [(name, read_record(jobs, f"{name}/{RECORD}", Record)) for name in jobs.names()]
+    return [
+        f"{JOBS}/{name}"
+        for name, record in named
+        if record is not None and job in (str(record.job), record.docid)
+    ]
 
 
 def stop(queue: Queue, number: int, client: str | None) -> list[str]:
-    """Ask that clients have so many processors less; return the names of the requests."""
+    """Ask that a client, named as `status` shows it, or all have so many processors less; return
+    the names of the requests."""
     brokers, _ = _brokers(queue)
     if not brokers:
         raise Unreachable(f"no broker runs on {queue.path}, so no client is connected")
     requests = [StopRequest(number, one.broker) for one in brokers]
     if client is not None:
-        broker, _, name = client.rpartition("/")
         requests = [
             StopRequest(number, one.broker, seen.client)
             for one in brokers
             for seen in one.clients
-            if seen.client == name and broker in ("", one.broker)
+            if f"{one.broker}/{seen.client}" == client
         ]
         if not requests:
             raise NotFound(f"no client {client!r}; see queuedriver fuq status {queue.path}")
-        if len(requests) > 1:
-            raise BadArgument(f"{client!r} may be one of {len(requests)}: write BROKER/{client}")
     written = []
     with queue.private.subdirectory(DIRECTORY, create=True) as directory:
         for request in requests:

@@ -7,7 +7,7 @@
         <docid>.<task>.<N>.working, …    tasks that clients have, and those that wait again, as
                                          items of a queue have states
         outcomes.<salt>                  how the others ended (`outcomes.py`)
-        PAUSE, CANCEL                    hold it; drop what was not begun
+        PAUSE, CANCEL                    hold it; what was not begun is dropped
 
 A task has a file from when it is dealt: before, it is a number. Only the broker whose claim to the
 job file stands deals the job. It makes, or renames, a task's file first and looks for its own claim
@@ -28,7 +28,9 @@ import errno
 import heapq
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import msgspec
 
@@ -42,7 +44,7 @@ from queuedriver.driving.limits import Limits
 from queuedriver.format import names
 from queuedriver.format.records import Failure, read_record
 from queuedriver.format.units import format_instant
-from queuedriver.jobs.jobfile import JobFile, JobView, decode, task_docid
+from queuedriver.jobs.jobfile import ClientView, JobFile, JobView, decode, description, task_docid
 from queuedriver.jobs.outcomes import Outcome, Outcomes
 
 JOBS = "jobs"
@@ -87,7 +89,6 @@ def take_up(outer: InputQueue, jobs: Directory, claim: Claim, *, network: bool) 
         settings, mint, journal = outer.settings, outer.mint, outer.journal
         queue = InputQueue(directory, private, outer.targets, settings, mint, journal, outer=outer)
         undo.callback(queue.close)
-        queue.at_hand = outer.at_hand
         job = Job(claim, record, queue)
         if not is_new:
             job.take_over(network=network)
@@ -130,6 +131,8 @@ class Job:
         self.record = record
         # Its JobId, and how many processors each of its tasks takes.
         self.id, self.need = record.job, record.file.num_proc
+        # As its clients see it.
+        self.description = description(record.job, record.file)
         # Its directory, as a queue inside the queue that the job came from.
         self.queue = queue
         self.name = os.path.basename(queue.directory.path)
@@ -152,8 +155,17 @@ class Job:
         self._stuck: set[str] = set()
 
     @property
-    def ended(self) -> bool:
-        return not self.outcomes.left
+    def dropped(self) -> int:
+        """Return how many tasks nobody will run any more, as the job was cancelled: those that were
+        never begun, and those that wait again."""
+        if not self.cancelled or self._sure_at is not None:
+            return 0
+        return self.outcomes.count(Outcome.OPEN) + len(self._again)
+
+    @property
+    def left(self) -> int:
+        """Return how many tasks are yet to end."""
+        return self.outcomes.left - self.dropped
 
     def waits(self, wall: float) -> bool:
         """Tell whether a task may be dealt now. `wall` is the time of day."""
@@ -184,9 +196,9 @@ class Job:
 
     # Deal
 
-    def claim_next(self, wall: float) -> Claim | None:
-        """Claim the task that is next; None when there is none after all, or the job is not ours
-        any more."""
+    def claim_next(self, wall: float) -> tuple[int, Claim] | None:
+        """Claim the task that is next; return its number, and the claim. None when there is none
+        after all, or the job is not ours any more."""
         if self._is_due(wall):
             due, task, attempt = heapq.heappop(self._again)
             name = _waiting_name(task_docid(self.record.docid, task), attempt, due)
@@ -208,7 +220,7 @@ class Job:
             return None
         self.outcomes.mark(task, Outcome.BEGUN)
         self.in_hand += 1
-        return claim
+        return task, claim
 
     # End
 
@@ -225,14 +237,19 @@ class Job:
             claim.outputs.discard()
             if queue.targets:
                 claim.outputs.take(data, limits)
-            self._commit(claim, outcome)
-            if not claim.fate:
-                self._conclude(claim, outcome, ours=True)
+            self._prepare(claim, outcome)
+            if self.stands():
+                self._complete(claim, outcome)
+            else:
+                claim.outputs.discard()
+                claim.fate = "revoked"
+            if claim.fate != "revoked":
                 self.claim.of.published += len(claim.published)
                 queue.note(claim.fate, claim, seconds=seconds, outputs=claim.published)
         self.in_hand -= 1
 
-    def _commit(self, claim: Claim, outcome: Outcome) -> None:
+    def _prepare(self, claim: Claim, outcome: Outcome) -> None:
+        """Write down in the file of a task that it has failed; make safe what was written."""
         queue = self.queue
         if outcome is Outcome.ERROR:
             # Never made anew: that it is there under this name is our right to it.
@@ -242,11 +259,16 @@ class Job:
                     os.fsync(fd)
         if queue.durable:
             handoff.sync_outputs(queue, [claim])
-        if not self.stands():
-            claim.outputs.discard()
-            claim.fate = "revoked"
+
+    def _complete(self, claim: Claim, outcome: Outcome) -> None:
+        """Commit, publish, note, and drop the file of a task; the usual one without a look."""
+        note = partial(self.outcomes.note, self.task_of(claim.docid), outcome)
+        if claim.outputs.blind and handoff.hand_over(claim, note):
             return
-        handoff.commit_by_name(queue, claim)
+        if not claim.committed:
+            handoff.commit_by_name(self.queue, claim)
+        if not claim.fate:
+            self._conclude(claim, outcome, ours=True)
 
     def _conclude(self, claim: Claim, outcome: Outcome, *, ours: bool) -> None:
         """Publish what was committed, note it, and drop its file."""
@@ -260,7 +282,7 @@ class Job:
             for target in queue.targets:
                 target.directory.sync()
         task = self.task_of(claim.docid)
-        self.outcomes.note([range(task, task + 1)], outcome)
+        self.outcomes.note(task, outcome)
         inode = claim.inode() if claim.attempt else 0
         handoff.finish(queue, claim, inode)
 
@@ -272,23 +294,11 @@ class Job:
         else:
             if isinstance(how, Failed) and charging.is_last(claim, how.failure):
                 # First: a task without a file and without a line would be run again.
-                self.outcomes.note([range(task, task + 1)], Outcome.LOST)
+                self.outcomes.note(task, Outcome.LOST)
             charging.set_back(claim, how)
         self.in_hand -= 1
         if (item := names.parse(claim.waits_as)) is not None:
             heapq.heappush(self._again, (item.due, task, item.attempt))
-
-    def _drop(self) -> None:
-        """Drop what was not begun, and what waits again: the job was cancelled."""
-        dropped = self.outcomes.open_ranges()
-        dropped += [range(task, task + 1) for _, task, _ in self._again]
-        if dropped:
-            self.outcomes.note(dropped, Outcome.CANCELLED)
-        while self._again:
-            due, task, attempt = self._again[0]
-            docid = task_docid(self.record.docid, task)
-            self.queue.directory.remove(_waiting_name(docid, attempt, due))
-            heapq.heappop(self._again)
 
     # Look
 
@@ -306,8 +316,6 @@ class Job:
         elif self._adrift and now >= self._list_at:
             self._list_at = now + _LIST_EVERY
             self.scan()
-        if self.cancelled:
-            self._drop()
 
     def take_over(self, *, network: bool) -> None:
         """Find out what earlier brokers left. One listing may miss what is being renamed."""
@@ -414,10 +422,10 @@ def _open_to_write(queue: InputQueue, name: str) -> int:
     return os.open(name, _EMPTY, dir_fd=queue.directory.fd)
 
 
-def view_of(job: Job) -> JobView:
+def view_of(job: Job, clients: Sequence[ClientView] = ()) -> JobView:
     """Return what there is to see of a job."""
     record, count = job.record, job.outcomes.count
-    if job.ended:
+    if not job.left:
         state = "finished"
     elif job.cancelled or job.held:
         state = "cancelled" if job.cancelled else "paused"
@@ -432,36 +440,49 @@ def view_of(job: Job) -> JobView:
         command=record.file.command,
         tasks=record.file.num_tasks,
         num_proc=job.need,
-        pending=job.outcomes.left - job.in_hand,
+        pending=job.left - job.in_hand,
         running=job.in_hand,
         done=count(Outcome.DONE),
         errors=count(Outcome.ERROR) + count(Outcome.LOST),
-        cancelled=count(Outcome.CANCELLED),
-        why=_why(job),
+        cancelled=job.dropped,
+        why="" if job.in_hand or not job.left else _why(job, clients),
     )
 
 
-def _why(job: Job) -> str:
-    """Return why nothing of a job can be dealt, whatever clients there are; empty when it can."""
+def _why(job: Job, clients: Sequence[ClientView]) -> str:
+    """Return why none of a job's tasks runs, with these clients."""
     if job.held:
         return "it is held; release it"
     if job._sure_at is not None:
         return "it was taken over: nothing is dealt before old listings have expired"
-    if job._next_open() < 0 and not job.in_hand and job._again:
-        if (due := job._again[0][0]) > time.time():
-            return f"what was lost is tried again at {format_instant(due)}"
-    elif job._adrift and not job.in_hand:
+    never_begun = job._next_open() > 0
+    if job.cancelled or not (never_begun or job._again):
         return "what was committed cannot be published here; see queuedriver check"
-    return ""
+    if not never_begun and (due := job._again[0][0]) > time.time():
+        return f"what was lost is tried again at {format_instant(due)}"
+    if not clients:
+        return "no client is connected"
+    willing = [one for one in clients if job.id not in one.refused]
+    if not willing:
+        return "every client refuses it: see their --allow, --root and --log-root"
+    largest = max(one.nproc for one in willing)
+    if job.need > largest:
+        return (
+            f"each of its tasks takes {job.need} processors, and the largest client that would run "
+            f"it has {largest}"
+        )
+    return "all processors are taken"
 
 
 def _claim_new(queue: InputQueue, docid: str) -> Claim:
     """Make the file of a task that is begun; return the claim that it is."""
     token = queue.mint.next(time.time_ns() // 1000)
-    item = names.Item(docid, names.WORKING, token=token)
-    name = names.working_name(docid, 0, token)
+    stem = f"{docid}.{token}"
+    name = f"{stem}.working"
     os.close(queue.directory.open_new(name))
-    return queue.claim_of(item, name)
+    claim = queue.claim_of(names.Item(docid, names.WORKING, token=token), name)
+    claim.outputs.plain, claim.outputs.stem = queue.plain, stem
+    return claim
 
 
 def _waiting_name(docid: str, attempt: int, due: int) -> str:

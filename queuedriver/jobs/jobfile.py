@@ -42,8 +42,6 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         for key, path in (("working_dir", self.working_dir), ("logging_dir", self.logging_dir)):
             if "\0" in path or ".." in path.split("/") or len(path) > _MAX_PATH:
                 return f"{key} {path!r}: a path below the workers' root, without '..'"
-        if len(self.command) > MAX_JOB_FILE:
-            return f"command has {len(self.command)} characters; {MAX_JOB_FILE} at most"
         try:
             words = shlex.split(self.command)
         except ValueError as error:
@@ -67,8 +65,6 @@ def decode(docid: str, data: bytes) -> JobFile:
     """Return what was submitted; raise ProcessorFailed for what will never be a job."""
     if len(data) > MAX_JOB_FILE:
         raise _bad(f"a job file has at most {MAX_JOB_FILE} bytes")
-    if not data:
-        raise _bad("it is empty")
     try:
         job = msgspec.json.decode(data, type=JobFile)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -132,6 +128,21 @@ class Summary(msgspec.Struct, frozen=True):
     ended: float
     # Which tasks failed or were lost, the first of them.
     failed_tasks: tuple[int, ...]
+
+
+class ClientView(msgspec.Struct, frozen=True):
+    """One client."""
+
+    client: str
+    address: str
+    # Processors it may use, and those of them that are free.
+    nproc: int
+    free: int
+    tasks: int
+    # Docids of some of them.
+    at: tuple[str, ...]
+    # Jobs that it will not run.
+    refused: tuple[int, ...]
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):

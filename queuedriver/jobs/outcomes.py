@@ -1,13 +1,12 @@
-"""How each task of a job ended: a line per task, or per range of tasks, in `outcomes.<salt>`.
+"""How each task of a job ended: a line for each in `outcomes.<salt>`.
 
 Each life of a broker writes a file of its own. A task is open unless a line of any of them ends it.
 Lines of several brokers may contradict each other where one was given up too early: what was done
-stands over what was only dropped.
+stands over what was lost.
 """
 
 import os
 import re
-from collections.abc import Iterator
 from enum import IntEnum
 
 from queuedriver.disk.filesystem import Directory, write_all
@@ -26,15 +25,13 @@ class Outcome(IntEnum):
     OPEN = 0
     # A client has it, or it waits again: it has a file.
     BEGUN = 1
-    CANCELLED = 2
-    LOST = 3
-    ERROR = 4
-    DONE = 5
+    LOST = 2
+    ERROR = 3
+    DONE = 4
 
 
-_LINE = re.compile(rb"^(\d{1,8})(?:-(\d{1,8}))? (cancelled|lost|error|done)$", re.MULTILINE)
+_LINE = re.compile(rb"^(\d{1,8}) (lost|error|done)$", re.MULTILINE)
 _FAILED = re.compile(b"[%c%c]" % (Outcome.LOST, Outcome.ERROR))
-_RUN_OF_OPEN = re.compile(b"%c+" % Outcome.OPEN)
 
 
 class Outcomes:
@@ -72,10 +69,6 @@ class Outcomes:
         found = zip(range(_MOST_SHOWN), _FAILED.finditer(self._of), strict=False)
         return tuple(one.start() for _, one in found)
 
-    def open_ranges(self) -> list[range]:
-        """Return which tasks were never begun."""
-        return [range(*one.span()) for one in _RUN_OF_OPEN.finditer(self._of)]
-
     # Change
 
     def mark(self, task: int, outcome: Outcome) -> None:
@@ -88,14 +81,12 @@ class Outcomes:
         """Read what has been written down, by whichever life of a broker. After the job's directory
         was listed: who ends a task adds the line before its file goes."""
         for name in [one for one in self._directory.names() if one.startswith(_PREFIX)]:
-            for tasks, outcome in _lines(self._directory.read(name, _LONGEST)):
-                self._set(tasks, outcome)
+            for task, outcome in _LINE.findall(self._directory.read(name, _LONGEST)):
+                self._end(int(task), Outcome[outcome.decode().upper()])
 
-    def note(self, tasks: list[range], outcome: Outcome) -> None:
-        """Write down how some ended. Repeated after an OSError it does no harm."""
-        which = (f"{one[0]}-{one[-1]}" if len(one) > 1 else str(one[0]) for one in tasks)
-        lines = "".join(f"{one} {outcome.name.lower()}\n" for one in which)
-        data = b"\n" * self._torn + lines.encode()
+    def note(self, task: int, outcome: Outcome) -> None:
+        """Write down how one ended. Repeated after an OSError it does no harm."""
+        data = b"\n" * self._torn + f"{task} {outcome.name.lower()}\n".encode()
         # Closed each time: only then others see it who come over a network.
         fd = os.open(self._file, _APPEND, 0o666, dir_fd=self._directory.fd)
         try:
@@ -109,25 +100,9 @@ class Outcomes:
             self._torn = False
         finally:
             os.close(fd)
-        for one in tasks:
-            self._set(one, outcome)
+        self._end(task, outcome)
 
-    def _set(self, tasks: range, outcome: Outcome) -> None:
-        """Know of an end, unless a higher one is known."""
-        if self._of.count(Outcome.OPEN, tasks.start, tasks.stop) == len(tasks):
-            # Of a job that was cancelled there may be a million.
-            self._of[tasks.start : tasks.stop] = bytes([outcome]) * len(tasks)
-            self._counts[Outcome.OPEN] -= len(tasks)
-            self._counts[outcome] += len(tasks)
-            return
-        for task in range(tasks.start, min(tasks.stop, len(self._of))):
-            if self._of[task] < outcome:
-                self.mark(task, outcome)
-
-
-def _lines(data: bytes) -> Iterator[tuple[range, Outcome]]:
-    for found in _LINE.finditer(data):
-        first = int(found[1])
-        last = int(found[2] or first)
-        if 1 <= first <= last:
-            yield range(first, last + 1), Outcome[found[3].decode().upper()]
+    def _end(self, task: int, outcome: Outcome) -> None:
+        """Know how one ended, unless a higher outcome is known."""
+        if 0 < task < len(self._of) and self._of[task] < outcome:
+            self.mark(task, outcome)

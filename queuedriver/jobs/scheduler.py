@@ -7,8 +7,9 @@ their tasks by number, what waits again first.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,11 +27,14 @@ from queuedriver.driving.live_status import Tally
 from queuedriver.errors import ProcessorFailed, TakenBack
 from queuedriver.jobs import control
 from queuedriver.jobs import job as jobs
-from queuedriver.jobs.control import BrokerFiles, BrokerView, ClientView
+from queuedriver.jobs.control import BrokerFiles, BrokerView
 from queuedriver.jobs.job import JOBS, Job, view_of
-from queuedriver.jobs.jobfile import JobView, Summary, description
+from queuedriver.jobs.jobfile import ClientView, JobView, Summary
 from queuedriver.jobs.outcomes import Outcome
 from queuedriver.operating.queue import Queue
+
+if TYPE_CHECKING:
+    from queuedriver.doors.transports.tcp import Listener
 
 # Jobs that are dealt from at a time, and those that are held besides; the next wait. Each costs
 # some descriptors, and a byte for each of its tasks.
@@ -45,6 +49,8 @@ _LOOK_EVERY = 0.25
 _LATER = 5.0
 # Jobs that have ended are told of as long as they are among the last so many.
 MOST_ENDED = 100
+# Tasks that are named of one client.
+_MOST_TASKS = 100
 
 
 class _Dealt(msgspec.Struct, frozen=True):
@@ -65,31 +71,29 @@ class Scheduler:
         self,
         queue: InputQueue,
         exchange: Broker,
+        listener: "Listener",
         tally: Tally,
         limits: Limits,
         *,
         network: bool,
-        endpoints: Sequence[str] = (),
-        address: Callable[[bytes], str] = bytes.decode,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.queue = queue
         self._exchange = exchange
+        self._listener = listener
         self._tally = tally
         self._limits = limits
         # Whether an old listing may be shown here.
         self._network = network
-        self._endpoints = tuple(endpoints)
-        # Where a client is; and what tells the time of day.
-        self._address = address
+        # What tells the time of day.
         self._wall = wall
         self._directory = queue.private.subdirectory(JOBS, create=True)
         for name in jobs.ended(self._directory, queue.directory):
             jobs.remove(self._directory, name)
         self._files = BrokerFiles(Queue(queue.directory), queue.mint.driver)
-        # The N of every claim at hand: what else carries our id on disk was lost track of.
-        self._at_hand: set[str] = set()
-        queue.at_hand = self._at_hand
+        # The N of each of our jobs: what else carries our id in the queue was lost track of.
+        self._claims: set[str] = set()
+        queue.at_hand = self._claims
         # By JobId, in that order.
         self._jobs: dict[int, Job] = {}
         # What clients have, by claim.
@@ -97,8 +101,8 @@ class Scheduler:
         # The last jobs that have ended, and those of an earlier life.
         self.ended: deque[JobView] = deque(self._files.ended, MOST_ENDED)
         self._rest_until = self._look_at = 0.0
-        # Every change that is to be seen is counted: ours, and all that were written down.
-        self._changes, self._written = 0, -1
+        # How many changes had been counted when all was written down that is to be seen.
+        self._written = -1
         self._write_at = 0.0
 
     def __iter__(self) -> Iterator[Job]:
@@ -133,14 +137,12 @@ class Scheduler:
             # It may be this one: we were taken for dead, and are the first to claim it.
             if not job.stands():
                 self._lose(job)
-        self._at_hand.add(claim.token)
         try:
             job = jobs.take_up(self.queue, self._directory, claim, network=self._network)
         except (ProcessorFailed, TakenBack) as error:
             self._end_job_file(claim, outcomes.from_exception(error))
             return
         except OSError as error:
-            self._at_hand.discard(claim.token)
             abandon(claim, error)
             raise
         if job.id in self._jobs:
@@ -148,16 +150,17 @@ class Scheduler:
             job.close()
             self._end_job_file(claim, outcomes.Postponed(_LATER, "a job of this docid is at work"))
             return
+        job.queue.at_hand = self.dealt.keys()
+        self._claims.add(claim.token)
         self._jobs = dict(sorted([*self._jobs.items(), (job.id, job)]))
         message = f"taken up as job {job.id}, with {job.record.file.num_tasks} tasks"
         self.queue.note("taken-up", claim, message=message)
-        self._changes += 1
+        self._exchange.changes += 1
         # Before it is dealt from.
         self._look_at = 0.0
         job.look(now)
 
     def _end_job_file(self, claim: Claim, how: Setback) -> None:
-        self._at_hand.discard(claim.token)
         try:
             self.queue.end([claim], [how])
         finally:
@@ -167,21 +170,24 @@ class Scheduler:
 
     def heads(self, now: float) -> Iterator[Head]:
         """Yield of which jobs a task may be dealt now, in their order."""
+        if self._exchange.busy and self._exchange.workers:
+            # Nobody would take any: it is asked after each task.
+            return iter(())
         wall = self._wall()
         return (Head(str(job.id), job.need) for job in list(self) if job.waits(wall))
 
     def take(self, head: Head, now: float) -> Work | None:
         """Claim the next task of a job; None when there is none after all."""
         job = self._jobs[int(head.service)]
-        claim = job.claim_next(self._wall())
-        if claim is None:
+        found = job.claim_next(self._wall())
+        if found is None:
             return None
+        task, claim = found
         self.dealt[claim.token] = _Dealt(claim, job, now)
-        self._at_hand.add(claim.token)
         self._tally.began(claim.docid)
-        self._changes += 1
-        body = encode_task(Task(job.task_of(claim.docid), description(job.id, job.record.file)))
-        return Work(claim.token, claim.docid, claim.attempt, body, head.service, need=head.need)
+        self._exchange.changes += 1
+        body = encode_task(Task(task, job.description))
+        return Work(claim.token, claim.docid, claim.attempt, body, need=head.need)
 
     # End
 
@@ -196,10 +202,9 @@ class Scheduler:
         elif not isinstance(how, Answer):
             dealt.job.set_back(dealt.claim, how)
         del self.dealt[claim]
-        self._at_hand.discard(claim)
         self._tally.book([dealt.claim.fate], 0.0)
-        self._changes += 1
-        if dealt.job.gone or dealt.job.ended:
+        self._exchange.changes += 1
+        if dealt.job.gone or not dealt.job.left:
             self._look_at = 0.0
         return True
 
@@ -225,65 +230,59 @@ class Scheduler:
         if now < self._look_at:
             return []
         self._look_at = now + _LOOK_EVERY
+        exchange = self._exchange
         for job in list(self):
             before = job.held, job.cancelled
             job.look(now)
-            self._changes += (job.held, job.cancelled) != before
+            exchange.changes += (job.held, job.cancelled) != before
             if job.gone:
                 self._lose(job)
-            elif job.ended:
+            elif not job.left:
                 self._end_job(job)
         effects: Effects = []
         for request in self._files.stops():
             to = (request.client.encode(),) if request.client else ()
-            effects += self._exchange.stop(request.number, now, to)
-        if self._all_changes != self._written and now >= self._write_at:
+            effects += exchange.stop(request.number, now, to)
+        if exchange.changes != self._written and now >= self._write_at:
             self._write_at = now + control.WRITE_EVERY
-            written = self._all_changes
             self._files.write(self._view())
-            self._written = written
+            self._written = exchange.changes
         return effects
 
     def next_turn_at(self) -> float | None:
         """Return when `turn` is worth calling; None: not before somebody is there, or a job is."""
-        is_untold = self._all_changes != self._written
+        is_untold = self._exchange.changes != self._written
         return self._look_at if self._jobs or self._exchange.workers or is_untold else None
-
-    @property
-    def _all_changes(self) -> int:
-        return self._changes + self._exchange.changes
 
     def _view(self) -> BrokerView:
         clients = tuple(
             ClientView(
                 one.name.decode(),
-                self._address(one.name),
+                self._listener.address(one.name),
                 one.slots,
                 max(0, one.free),
                 len(one.in_hand),
-                tuple(work.docid for work, _ in list(one.in_hand.values())[: control.MOST_TASKS]),
+                tuple(work.docid for work, _ in list(one.in_hand.values())[:_MOST_TASKS]),
                 tuple(sorted(one.refused)),
             )
             for one in self._exchange.workers.values()
             if one.greeted
         )
-        seen = (view_of(job) for job in self)
-        told = (msgspec.structs.replace(job, why=control.why_waiting(job, clients)) for job in seen)
-        of = self._files.broker, time.time(), self._endpoints
-        return BrokerView(*of, clients, tuple(told), tuple(self.ended))
+        seen = tuple(view_of(job, clients) for job in self)
+        of = self._files.broker, time.time(), tuple(self._listener.endpoints)
+        return BrokerView(*of, clients, seen, tuple(self.ended))
 
     def _lose(self, job: Job) -> None:
         """Drop a job that somebody else has by now, and all that we have in hand of it."""
         for token in [one for one, dealt in self.dealt.items() if dealt.job is job]:
             del self.dealt[token]
-            self._at_hand.discard(token)
         self.queue.note("revoked", job.claim, outputs=())
         self._close(job)
 
     def _end_job(self, job: Job) -> None:
         """Turn a job into its summary, when nothing of it is left on disk either."""
         job.scan()
-        if not job.ended:
+        if job.left:
             return
         claim = job.claim
         try:
@@ -302,8 +301,8 @@ class Scheduler:
 
     def _close(self, job: Job) -> None:
         del self._jobs[job.id]
-        self._at_hand.discard(job.claim.token)
-        self._changes += 1
+        self._claims.discard(job.claim.token)
+        self._exchange.changes += 1
         job.close()
 
     # Trouble, and leaving
@@ -331,14 +330,13 @@ class Scheduler:
 
     def give_back(self, why: str) -> None:
         """Give everything back, charged to nobody, and say for the last time how all of it is."""
-        view = self._view()
+        view = msgspec.structs.replace(self._view(), clients=())
         with suppress(OSError):
             for claim in list(self.dealt):
                 self.end(claim, Released(why), 0.0)
             for job in list(self):
                 self.queue.end([job.claim], [Released(why)])
                 self._close(job)
-        view = msgspec.structs.replace(view, clients=(), ended=tuple(self.ended))
         with suppress(OSError):
             self._files.write(view)
 
@@ -361,7 +359,7 @@ def _summary(job: Job) -> Summary:
         count(Outcome.DONE),
         count(Outcome.ERROR) + lost,
         lost,
-        count(Outcome.CANCELLED),
+        job.dropped,
         record.taken_up,
         time.time(),
         job.outcomes.failed(),

@@ -3,8 +3,9 @@
     turn       one poll(2) over the child, its stderr, and what else is listened to
     obeys      turns until the end, or until the document's time-out or the driver's leaving
     end        TERM to the group, a grace, KILL to the group; then reap
-    reap       KILL to the group, and only then collect the leader: until it is collected, the
+    collect    KILL to the group, and only then collect the leader: until it is collected, the
                number of the group cannot be given to strangers
+    reap       collect, and wait for the rest of the group
 
 What leaves its process group (setsid) outlives `reap`. `disk.processes.kill_marked` finds it by its
 environment when its driver has died.
@@ -123,18 +124,23 @@ class Child:
         self._reaped = False
         self._stderr: Stderr | None = None
         try:
-            self._pidfd = os.pidfd_open(pid)
+            # Readable once it has ended.
+            self.pidfd = os.pidfd_open(pid)
         except OSError:
             _signal(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise
         self._poll = select.poll()
-        self._poll.register(self._pidfd, select.POLLIN)
+        self._poll.register(self.pidfd, select.POLLIN)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill it with its group, unless it has been collected."""
         if not self._reaped:
             self._kill()
 
@@ -173,7 +179,7 @@ class Child:
 
     def ended(self, ready: dict[int, int]) -> bool:
         """Return whether this turn saw the end of the child."""
-        return self._pidfd in ready
+        return self.pidfd in ready
 
     def ends_within(self, seconds: float) -> bool:
         """Wait for the end; return whether it came. Nothing else may be listened to meanwhile."""
@@ -200,20 +206,33 @@ class Child:
         _signal(self.pid, signal.SIGCONT)
         return self.reap(peak_memory) if self.ends_within(grace) else self._kill(peak_memory)
 
-    def _kill(self, peak_memory: int | None = None) -> Ended:
+    def kill(self) -> None:
+        """Kill it with its group, and do not wait for the end."""
         _signal(self.pid, signal.SIGKILL)
+
+    def _kill(self, peak_memory: int | None = None) -> Ended:
+        self.kill()
         if self.ends_within(KILL_WAIT):
             return self.reap(peak_memory)
         # It hangs in a file system. What it writes there is under a name that nobody publishes.
         self._reaped = True
-        os.close(self._pidfd)
+        os.close(self.pidfd)
         return Ended(peak_memory=peak_memory, hung=True)
 
     def reap(self, peak_memory: int | None = None) -> Ended:
-        """Collect a child that has ended, and kill what is left of its group. What was seen of its
-        memory before goes into its end."""
+        """Collect a child that has ended, and see what is left of its group to its end. What was
+        seen of its memory before goes into its end."""
+        ended = self.collect(peak_memory)
+        alone = _group_ends(self.pid)
+        if self._stderr is not None:
+            # Not to its end: a process that left the group may hold it open for ever.
+            self._stderr.read()
+        return ended._replace(alone=alone)
+
+    def collect(self, peak_memory: int | None = None) -> Ended:
+        """Collect a child that has ended, and kill what is left of its group."""
         self._reaped = True
-        _signal(self.pid, signal.SIGKILL)
+        self.kill()
         code = None
         with contextlib.suppress(ChildProcessError):
             _, status, usage = os.wait4(self.pid, 0)
@@ -222,12 +241,8 @@ class Child:
             # own.
             if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
                 peak_memory = peak_memory or usage.ru_maxrss * 1024
-        os.close(self._pidfd)
-        alone = _group_ends(self.pid)
-        if self._stderr is not None:
-            # Not to its end: a process that left the group may hold it open for ever.
-            self._stderr.read()
-        return Ended(code, peak_memory, alone)
+        os.close(self.pidfd)
+        return Ended(code, peak_memory)
 
     def peak_memory(self) -> int | None:
         """Return the most memory it had in use so far, in bytes; None for one that has ended."""

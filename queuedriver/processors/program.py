@@ -10,7 +10,7 @@ import errno
 import os
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from queuedriver.claims.document import Outputs
 from queuedriver.disk.processes import MARKER, kill_marked
@@ -43,12 +43,7 @@ class Program:
         # In bytes, because posix_spawn would encode all of it for each document.
         self._environ = {**os.environb, MARKER.encode(): os.fsencode(marker)}
         self._path = _find(self.arguments[0], os.environ.get("PATH", os.defpath))
-        # Whoever started us may have left SIGCHLD ignored; then the kernel throws away how our
-        # children end. Not in the main thread: whoever runs processors there has to see to it.
-        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-            with contextlib.suppress(ValueError):
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _keep_descriptors()
+        prepare()
 
     def stop(self) -> None:
         """Kill what its children have left running outside of their process groups."""
@@ -56,22 +51,8 @@ class Program:
 
     def spawn(self, arguments: list[str], stdin: int | None, stdout: int, stderr: int) -> Child:
         """Start it once. Without `stdin` it reads an empty one."""
-        null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0)
         try:
-            pid = os.posix_spawn(
-                self._path,
-                arguments,
-                self._environ,
-                file_actions=(
-                    null if stdin is None else (os.POSIX_SPAWN_DUP2, stdin, 0),
-                    (os.POSIX_SPAWN_DUP2, stdout, 1),
-                    (os.POSIX_SPAWN_DUP2, stderr, 2),
-                ),
-                setpgroup=0,
-                setsigmask=(),
-                setsigdef=_DEFAULT_SIGNALS,
-            )
-            return Child(pid)
+            return spawn(self._path, arguments, self._environ, stdin, stdout, stderr)
         except OSError as error:
             raise _cannot_start(error, self._path) from None
 
@@ -105,6 +86,43 @@ class Program:
         if wrong:
             raise self.failed("bad-answer", stderr.after(wrong), stderr, ended)
         return False
+
+
+def prepare() -> None:
+    """Let the kernel tell how children end, and let them inherit nothing that is not for them."""
+    # Whoever started us may have left SIGCHLD ignored; then the kernel throws away how our children
+    # end. Not in the main thread: whoever runs processors there has to see to it.
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _keep_descriptors()
+
+
+def spawn(
+    path: str,
+    arguments: list[str],
+    environ: Mapping[str, str] | Mapping[bytes, bytes],
+    stdin: int | None,
+    stdout: int,
+    stderr: int,
+) -> Child:
+    """Start a program once, in the directory that we are in. Without `stdin` it reads an empty one.
+    OSError where it cannot be started."""
+    null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0)
+    pid = os.posix_spawn(
+        path,
+        arguments,
+        environ,
+        file_actions=(
+            null if stdin is None else (os.POSIX_SPAWN_DUP2, stdin, 0),
+            (os.POSIX_SPAWN_DUP2, stdout, 1),
+            (os.POSIX_SPAWN_DUP2, stderr, 2),
+        ),
+        setpgroup=0,
+        setsigmask=(),
+        setsigdef=_DEFAULT_SIGNALS,
+    )
+    return Child(pid)
 
 
 def split_command(command: str | Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from queuedriver.claims.outcomes import Failed, Postponed, Released
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.fuq import wire as fuq_wire
 from queuedriver.doors.fuq.broker import Broker as FuqBroker
-from queuedriver.doors.fuq.client import Client, KillAll, Start
+from queuedriver.doors.fuq.client import Client, Start
 from queuedriver.doors.fuq.wire import JobDescription, JobStatusUpdate, Task
 from queuedriver.doors.pingpong.protocol import Broker as PingpongBroker
 from queuedriver.doors.pingpong.protocol import Worker as PingpongWorker
@@ -231,8 +231,6 @@ class FuqEnd:
                     sent.append(effect.frames)
                 case Start():
                     self._running.append(effect.task)
-                case KillAll():
-                    self._running.clear()
                 case Close():
                     return sent + self.start(now)
                 case Leave():

@@ -129,6 +129,26 @@ def test_job_file_that_is_none_is_discarded_with_the_reason(pool: Pool) -> None:
         assert "leading dot" in worse.failure.message
 
 
+def test_failed_task_is_told_as_failed_wherever_ends_of_children_are_thrown_away(
+    pool: Pool,
+) -> None:
+    pool.broker()
+    words = (sys.executable, "-m", "queuedriver", "worker", "fuq", pool.endpoint, "--nproc", "1")
+    roots = ("--root", str(pool.root / "work"), "--log-root", str(pool.root / "logs"))
+    # As a starter leaves it that collects no children of its own.
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        worker = subprocess.Popen([*words, "--allow", f"sim={pool.program}", *roots, "--quiet"])
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    with worker:
+        pool.submit(command="sim fail")
+        summary = pool.until_done()
+        worker.kill()
+    assert (summary["done"], summary["errors"]) == (0, 1)
+    assert pool.results()["job.1"]["exit_code"] == 3
+
+
 # Processors
 
 
@@ -405,7 +425,8 @@ def test_stop_takes_processors_and_a_client_without_any_leaves(pool: Pool) -> No
     pool.submit(command="sim wait", tasks=3)
     running(pool, 3)
     with Queue.open(pool.queue) as queue:
-        large = next(one.client for _, one in control.view(queue).clients if one.nproc == 2)
+        seen = control.view(queue).clients
+        [large] = [f"{broker}/{one.client}" for broker, one in seen if one.nproc == 2]
         assert control.taken(queue, control.stop(queue, 1, large), 30.0)
         pool.wait(lambda: {one.nproc for _, one in control.view(queue).clients} == {1}, "lowered")
         assert control.taken(queue, control.stop(queue, wire.STOP_ALL, None), 30.0)
@@ -455,6 +476,29 @@ def test_client_that_is_out_of_time_gives_its_tasks_back_uncharged(pool: Pool) -
     assert worker.ended()[0] == 0
     [job] = pool.jobs()
     pool.wait(lambda: set(pool.items(job).values()) == {"ready"}, "they wait, as if new")
+
+
+def test_task_that_was_ended_by_what_stopped_its_client_is_given_back_uncharged(
+    pool: Pool,
+) -> None:
+    pool.broker()
+    worker = pool.worker(1)
+    pool.submit(command="sim wait")
+    running(pool, 1)
+    # As systemd and Slurm stop all that there is of a service or a job; the client hears of both
+    # at once.
+    [task] = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+    worker.signal(signal.SIGSTOP)
+    os.killpg(int(task), signal.SIGTERM)
+    worker.signal(signal.SIGTERM)
+    worker.signal(signal.SIGCONT)
+    assert worker.ended()[0] == 0
+    [job] = pool.jobs()
+    pool.wait(lambda: set(pool.items(job).values()) == {"ready"}, "it waits, as if new")
+    assert pool.results() == {}
+    pool.go.touch()
+    pool.worker(1)
+    assert pool.until_done()["done"] == 1
 
 
 def test_broker_that_is_asked_to_leave_gives_back_what_does_not_end_in_time(pool: Pool) -> None:

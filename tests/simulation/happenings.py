@@ -11,6 +11,7 @@
     stale     a listing is an earlier one; a name that was looked for in vain before is still not
               to be seen, though it is there by now
     consume   somebody takes all outputs that are to be seen
+    cancel    somebody cancels the jobs that are at work
     turn, replace, away
               somebody turns a symlink, or moves a directory (`outsiders.py`)
     fill      the disk is full, or nearly, for a while

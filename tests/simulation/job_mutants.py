@@ -18,7 +18,7 @@ from tests.simulation.scene import INPUT, entries, find
 JOB_MUTANTS: dict[str, Mutant] = {}
 _CRASHES = {"switch": 2, "crash": 3}
 _MISTAKES = {"switch": 3, "pause": 3, "silence": 1, "wake": 2}
-_conclude, _commit, _set_back = Job._conclude, Job._commit, Job.set_back
+_complete, _prepare, _set_back = Job._complete, Job._prepare, Job.set_back
 _first_docid = names.first_docid
 
 
@@ -32,19 +32,16 @@ def broker_does_not_look_whether_a_job_is_its_own(self: Job) -> bool:
 
 
 @mutant(of((Outcomes, "note")), kinds=_CRASHES, scenes=("jobs",), among=JOB_MUTANTS)
-def lines_are_not_written(self: Outcomes, tasks: list[range], outcome: Outcome) -> None:
+def lines_are_not_written(self: Outcomes, task: int, outcome: Outcome) -> None:
     """Nobody else knows which tasks have ended: the next broker runs them again."""
-    for one in tasks:
-        self._set(one, outcome)
+    self.mark(task, outcome)
 
 
-@mutant(of((Job, "_conclude")), kinds=_CRASHES, scenes=("jobs",), among=JOB_MUTANTS)
-def file_of_a_task_goes_before_its_line(
-    self: Job, claim: Claim, outcome: Outcome, *, ours: bool
-) -> None:
+@mutant(of((Job, "_complete")), kinds=_CRASHES, scenes=("jobs",), among=JOB_MUTANTS)
+def file_of_a_task_goes_before_its_line(self: Job, claim: Claim, outcome: Outcome) -> None:
     """A task without a file and without a line is open: it is run again."""
     with _lines_after(self):
-        _conclude(self, claim, outcome, ours=ours)
+        _complete(self, claim, outcome)
 
 
 @contextmanager
@@ -60,19 +57,18 @@ def _lines_after(job: Job) -> Iterator[None]:
         job.outcomes.note(*given)
 
 
-@mutant(of((Job, "_commit")), kinds=_CRASHES, scenes=("jobs",), among=JOB_MUTANTS)
+@mutant(of((Job, "_complete")), kinds=_CRASHES, scenes=("jobs",), among=JOB_MUTANTS)
 def line_is_written_before_the_commit(self: Job, claim: Claim, outcome: Outcome) -> None:
     """Whoever dies in between has ended a task that was never published."""
-    task = self.task_of(claim.docid)
-    self.outcomes.note([range(task, task + 1)], outcome)
-    _commit(self, claim, outcome)
+    self.outcomes.note(self.task_of(claim.docid), outcome)
+    _complete(self, claim, outcome)
 
 
-@mutant(of((Job, "_commit")), kinds=_CRASHES, scenes=("jobs",), among=JOB_MUTANTS)
+@mutant(of((Job, "_prepare")), kinds=_CRASHES, scenes=("jobs",), among=JOB_MUTANTS)
 def failed_task_does_not_say_so(self: Job, claim: Claim, outcome: Outcome) -> None:
     """Whoever finishes the commit of a dead broker takes a task that failed for one that was
     done."""
-    _commit(self, claim, Outcome.DONE)
+    _prepare(self, claim, Outcome.DONE)
 
 
 @mutant(of((Outcomes, "load")), kinds=_CRASHES, scenes=("jobs",), among=JOB_MUTANTS)

@@ -17,7 +17,8 @@ from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message
 from queuedriver.doors.words import Effects, Send
 from queuedriver.driving.limits import Limits
 from queuedriver.format import names
-from queuedriver.jobs.job import _FAILED
+from queuedriver.jobs.job import _FAILED, CANCEL
+from queuedriver.jobs.job import JOBS as DIRECTORY
 from queuedriver.jobs.jobfile import Result, Summary
 from tests.simulation import product
 from tests.simulation.disk import Disk
@@ -43,7 +44,9 @@ class JobRun(Run):
         # What somebody took out of the output.
         self.taken: list[bytes] = []
         self.happenings.is_whole = lambda data: data[-1:] == b"}" or _FAILED.startswith(data)
-        self.happenings.acts = {"consume": self._consume}
+        # Whether somebody has cancelled what was at work.
+        self.cancelled = False
+        self.happenings.acts = {"consume": self._consume, "cancel": self._cancel}
 
     def __call__(self) -> None:
         with ExitStack() as changed:
@@ -71,6 +74,13 @@ class JobRun(Run):
                 self.world.disk.change((output, name, None))
         return "somebody takes all outputs"
 
+    def _cancel(self, which: int) -> str:
+        disk = self.world.disk
+        for job in entries(find(disk, f"{INPUT}/{names.PRIVATE}/{DIRECTORY}")).values():
+            disk.change((job, CANCEL, disk.new()))
+            self.cancelled = True
+        return "somebody cancels what is at work"
+
     def left_over(self) -> list[str]:
         disk = self.world.disk
         found = [
@@ -80,7 +90,7 @@ class JobRun(Run):
             if (item := names.parse(name)) is not None
             and (path == INPUT or item.state != names.READY)
         ]
-        jobs = find(disk, f"{INPUT}/{names.PRIVATE}/jobs")
+        jobs = find(disk, f"{INPUT}/{names.PRIVATE}/{DIRECTORY}")
         return found + [f"jobs/{name}" for name in entries(jobs)]
 
     def reckon(self) -> None:
@@ -95,7 +105,7 @@ class JobRun(Run):
         for submission in self.ledger.submissions:
             docid, kind = submission.docid, JOBS[submission.kind]
             mine = [one for one in published if _name_of(one) == docid]
-            _settle(docid, kind, mine, discarded)
+            _settle(docid, kind, mine, discarded, self.cancelled)
             self._see_tries(docid, kind)
         if discarded:
             raise Violation(f"from nowhere: {list(discarded)} were discarded")
@@ -202,7 +212,13 @@ def _name_of(data: bytes) -> str:
     return str(msgspec.json.decode(data)["name"])
 
 
-def _settle(docid: str, kind: JobKind, published: list[bytes], discarded: Counter[str]) -> None:
+def _settle(
+    docid: str,
+    kind: JobKind,
+    published: list[bytes],
+    discarded: Counter[str],
+    cancelled: bool,
+) -> None:
     results: dict[int, list[Result]] = {}
     summaries = []
     for data in published:
@@ -213,8 +229,12 @@ def _settle(docid: str, kind: JobKind, published: list[bytes], discarded: Counte
             results.setdefault(result.task, []).append(result)
     if len(summaries) != 1:
         raise Violation(f"{'twice' if summaries else 'lost'}: {docid} has {len(summaries)} ends")
+    done = failed = lost = dropped = 0
     for task in range(1, kind.tasks + 1):
         found, given_up = results.pop(task, []), discarded.pop(f"{docid}.{task}", 0)
+        if cancelled and not (found or given_up):
+            dropped += 1
+            continue
         if len(found) + given_up != 1:
             came = "twice" if found or given_up else "lost"
             raise Violation(f"{came}: {docid}.{task}: {len(found)} results, {given_up} discarded")
@@ -224,12 +244,13 @@ def _settle(docid: str, kind: JobKind, published: list[bytes], discarded: Counte
             raise Violation(f"told wrong: {docid}.{task}: {found[0]}")
         if found and found[0].job_id != summaries[0].job:
             raise Violation(f"two JobIds: {docid}.{task} is of {found[0].job_id}")
+        lost += given_up
+        done += bool(found and found[0].success)
+        failed += bool(found and not found[0].success)
     if results:
         raise Violation(f"from nowhere: tasks {list(results)} of {docid}")
     (end,) = summaries
-    lost = len(kind.lost)
-    done = kind.tasks - lost - len(kind.failing)
-    if (end.done, end.errors, end.lost, end.cancelled) != (done, lost + len(kind.failing), lost, 0):
+    if (end.done, end.errors, end.lost, end.cancelled) != (done, failed + lost, lost, dropped):
         raise Violation(f"told wrong: {end}")
 
 

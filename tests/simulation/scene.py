@@ -159,6 +159,7 @@ SCENES: Mapping[str, Scene] = {
         Scene("durable jobs", ("job-a",), _options(durable=True)),
         Scene("jobs on one host", ("job-a",), _options(), drivers=("A", "A")),
         Scene("killers", ("killer-a",), _options()),
+        Scene("cancelled jobs", ("job-a",), _options(), also=(("cancel", 40),)),
     )
 }
 

@@ -1,10 +1,5 @@
 """The broker's side of fuq: its clients, which are workers of one exchange. Pure.
 
-wire.py      header, messages, bodies
-tables.py    both tables
-wire.py      the proof that both sides know a secret
-client.py    the client's side
-
 How many processors a client has free is counted here: its limit (`slots`), less what the tasks in
 its hands take. The limit is what it offered in its greeting; what it reports later bounds it from
 both sides. After a task, `reported` are free there. It may run all that it was dealt, or all but
@@ -85,8 +80,8 @@ class Worker(exchange.Worker):
     slots: int = 0
     receiver: Receiver = msgspec.field(default_factory=Receiver)
     nonce: bytes = b""
-    # The claims that it has in hand, by job and task.
-    tasks: dict[tuple[int, int], str] = msgspec.field(default_factory=dict)
+    # The claims that it has in hand, and their jobs' names, by job and task.
+    tasks: dict[tuple[int, int], tuple[str, str]] = msgspec.field(default_factory=dict)
     # Those that were sent since our last OK: its next report may not know of them yet.
     crossing: set[str] = msgspec.field(default_factory=set)
     # Jobs it said it cannot run: not before when they are offered to it again, and the wait until
@@ -206,7 +201,7 @@ class Broker(Exchange[Worker]):
 
     def _update(self, worker: Worker, update: JobStatusUpdate, now: float) -> Effects:
         worker.state = SERVER.step(worker.state, "UPDATE")
-        claim = worker.tasks.pop((update.job_id, update.task), "")
+        claim, name = worker.tasks.pop((update.job_id, update.task), ("", ""))
         if self._doubted:
             self._clear_doubt(worker, claim, update)
         work = self.settle(worker, claim)
@@ -221,7 +216,7 @@ class Broker(Exchange[Worker]):
         if work is None:
             text = f"{shown(worker.name)}: a late result, of nothing it has in hand"
             return [Say(2, text), answer]
-        return [self._end(worker, work, update, now), answer]
+        return [self._end(worker, work, name, update, now), answer]
 
     def _limit(self, worker: Worker, reported: int, taken: int) -> int:
         """Return how many processors a client has, of which it reports so many free."""
@@ -232,11 +227,12 @@ class Broker(Exchange[Worker]):
         least = min(most - crossing, wire.MAX_NPROC)
         return min(max(worker.slots, least), most)
 
-    def _end(self, worker: Worker, work: Work, update: JobStatusUpdate, now: float) -> End:
+    def _end(
+        self, worker: Worker, work: Work, name: str, update: JobStatusUpdate, now: float
+    ) -> End:
         if not update.success and update.status == wire.CANNOT_RUN:
             return self._refuse(worker, work, update, now)
         worker.refused.pop(update.job_id, None)
-        name = wire.decode_task(work.payload).description.name
         data = result(name, shown(worker.name), update)
         return End(work.claim, words.Processed((words.Result(data),), update.success))
 
@@ -266,7 +262,7 @@ class Broker(Exchange[Worker]):
         work = self.settle(worker, claim)
         if work is None:
             return []
-        (key,) = (one for one, its in worker.tasks.items() if its == claim)
+        (key,) = (one for one, (its, _) in worker.tasks.items() if its == claim)
         del worker.tasks[key]
         worker.crossing.discard(claim)
         self.offer(worker, worker.free + work.need, now)
@@ -297,7 +293,8 @@ class Broker(Exchange[Worker]):
     def frames_of(self, worker: Worker, work: Work) -> tuple[bytes, ...]:
         task = wire.decode_task(work.payload)
         worker.state = SERVER.own_step(worker.state, "JOB_QUEUED", then=PENDING)
-        worker.tasks[task.description.job_id, task.task] = work.claim
+        job = task.description
+        worker.tasks[job.job_id, task.task] = work.claim, job.name
         worker.crossing.add(work.claim)
         self.changes += 1
         return (wire.encode_body(Type.JOB, work.payload),)
@@ -333,8 +330,10 @@ class Broker(Exchange[Worker]):
         return effects
 
     def next_tick_at(self) -> float | None:
-        first = next((until for until, _ in self._doubted.values()), None)
-        return words.soonest(first, super().next_tick_at())
+        soon = super().next_tick_at()
+        for until, _ in self._doubted.values():
+            return words.soonest(until, soon)
+        return soon
 
     def lose(self, worker: Worker, why: str, how: Setback | None = None) -> Effects:
         if worker.ended:

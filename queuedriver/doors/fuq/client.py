@@ -75,10 +75,6 @@ class Start(Own, frozen=True):
     task: Task
 
 
-class KillAll(Own, frozen=True):
-    """End all tasks at once, with whatever they have started."""
-
-
 Key = tuple[int, int]
 
 
@@ -278,7 +274,7 @@ class Client(Session):
         if not at_once:
             return self.lower(number)
         self._running.clear()
-        return [KillAll(), Leave("the broker stopped it at once")]
+        return [Leave("the broker stopped it at once")]
 
     # Reports
 

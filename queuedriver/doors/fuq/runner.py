@@ -10,32 +10,36 @@ it is back.
 """
 
 import contextlib
+import functools
 import math
 import os
 import shlex
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 
 import msgspec
 
+from queuedriver.claims.outcomes import Failed, Released
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.processes import signal_name
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.fuq import wire
-from queuedriver.doors.fuq.client import KillAll, Start
+from queuedriver.doors.fuq.client import Start
 from queuedriver.doors.fuq.settings import WorkerSettings
 from queuedriver.doors.fuq.wire import JobStatusUpdate, Task
 from queuedriver.doors.words import Effect, Leave, Recent, soonest
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError
+from queuedriver.format.records import Failure
 from queuedriver.jobs.jobfile import NAME
 from queuedriver.options import Options
+from queuedriver.processors.child import Child, Ended
+from queuedriver.processors.program import prepare, spawn
 
 # How long the broker has to take our last reports, when nothing else keeps us; in seconds.
 _FAREWELL = 2.0
 _MOST_SAID = 1000
+# Jobs, of some KB each, of which it is remembered how they are run.
+_MOST_JOBS = 16
 # How many logs of one name are kept apart, as in the original.
 _MOST_LOGS = 10_000
 # Bytes of the end of a log that go into the report.
@@ -50,6 +54,7 @@ def run_worker(
 ) -> Leave:
     """Run tasks until told to leave. QueueError when it cannot even start. `last`: the process is
     about to end."""
+    prepare()
     with contextlib.ExitStack() as at_end:
         limits = Limits(Options(grace=asked.options.grace), last=last)
         at_end.callback(limits.close)
@@ -98,12 +103,15 @@ class _Loop:
             self._talk.turn(now, time.time())
             self._see_broker()
             self._consider_leaving(now)
+            while self._end is None and self._rest():
+                pass
             if self._end is not None:
                 return self._end
-            self._rest(now)
 
     def close(self) -> None:
         """Let nothing that was started outlive us."""
+        for one in self._running.values():
+            one.child.kill()
         for one in self._running.values():
             one.abandon()
         self._running.clear()
@@ -127,9 +135,6 @@ class _Loop:
     def _act(self, effect: Effect) -> None:
         if type(effect) is Start:
             self._start(effect.task)
-        elif type(effect) is KillAll:
-            for one in self._running.values():
-                one.kill()
         elif type(effect) is Leave:
             self._end = effect
 
@@ -142,25 +147,38 @@ class _Loop:
             self._talk.say(0, f"job {job.job_id} ({job.name}) is refused: {error}")
             self._talk.carry_out(self._session.refused(task, str(error)), time.monotonic())
         else:
-            self._running[one.pidfd] = one
+            self._running[one.child.pidfd] = one
 
-    def _rest(self, now: float) -> None:
-        """Wait for the broker, a signal or the end of a task; report what has ended."""
-        running = self._running.values()
-        ends = (one.began + self._timeout for one in running if not one.overdue)
-        grace_until = self._limits.deadline() if running else None
-        until = soonest(self._farewell_until, grace_until, *ends)
+    def _rest(self) -> bool:
+        """Wait for the broker, a signal or the end of a task; report what has ended. Return whether
+        that was all there was to see."""
+        until = self._farewell_until
+        if self._running and self._limits.leaving_at is not None:
+            until = soonest(until, self._limits.deadline())
+        if self._timeout < math.inf:
+            running = [one for one in self._running.values() if not one.overdue]
+            until = soonest(until, *(one.began + self._timeout for one in running))
         woken = sleep([self._talk], [self._limits.wake_fd, *self._running], until)
         if self._limits.wake_fd in woken:
             self._limits.clear()
-        for fd in woken:
-            if fd in self._running:
-                update = self._running.pop(fd).collect()
-                self._talk.carry_out(self._session.ended(update), time.monotonic())
-        for one in running:
+        ended = [self._running.pop(fd) for fd in woken if fd in self._running]
+        for one in ended:
+            self._report(one)
+        for one in self._running.values() if self._timeout < math.inf else ():
             if not one.overdue and time.monotonic() >= one.began + self._timeout:
                 one.overdue = True
-                one.kill()
+                one.child.kill()
+        return 0 < len(ended) == len(woken)
+
+    def _report(self, one: "Running") -> None:
+        """Report a task that has ended; give it back if what stops us may have ended it, too."""
+        update = one.collect()
+        how = None if update.success or one.overdue else self._limits.fair(_failed(update))
+        if isinstance(how, Released):
+            effects = self._session.refused(one.task, how.reason)
+        else:
+            effects = self._session.ended(update)
+        self._talk.carry_out(effects, time.monotonic())
 
     # The end
 
@@ -173,7 +191,7 @@ class _Loop:
             self._talk.carry_out(self._session.lower(wire.STOP_ALL, limits.why), now)
         if limits.reason() is not None:
             for one in list(self._running.values()):
-                del self._running[one.pidfd]
+                del self._running[one.child.pidfd]
                 one.abandon()
                 why = "the client was asked to leave"
                 self._talk.carry_out(self._session.refused(one.task, why), now)
@@ -220,42 +238,26 @@ def parse_allow(given: tuple[str, ...]) -> dict[str, str]:
 class Running:
     """One task that runs."""
 
-    def __init__(self, task: Task, child: "subprocess.Popen[bytes]", log: int) -> None:
+    def __init__(self, task: Task, child: Child, log: int) -> None:
         self.task = task
-        self.key = (task.description.job_id, task.task)
+        self.child = child
         self.started = time.time()
         self.began = time.monotonic()
         self.overdue = False
-        self._child = child
         self._log = log
-        try:
-            self.pidfd = os.pidfd_open(child.pid)
-        except OSError:
-            self.kill()
-            child.wait()
-            os.close(log)
-            raise
-
-    def kill(self) -> None:
-        """End it, and whatever it has started in its process group."""
-        try:
-            os.killpg(self._child.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
 
     def collect(self) -> JobStatusUpdate:
         """Return the report of a task that has ended."""
-        # What is left of its group; until the leader is collected its number is nobody else's.
-        self.kill()
-        code = self._child.wait()
+        ended = self.child.collect()
         seconds = time.monotonic() - self.began
         log = _tail(self._log)
-        self.close()
+        os.close(self._log)
         return JobStatusUpdate(
-            *self.key,
-            success=code == 0 and not self.overdue,
-            status=_status(code, self.overdue),
-            exit_code=code,
+            self.task.description.job_id,
+            self.task.task,
+            success=ended.code == 0 and not self.overdue,
+            status=_status(ended, self.overdue),
+            exit_code=ended.code,
             started=self.started,
             seconds=seconds,
             log=log,
@@ -263,51 +265,51 @@ class Running:
 
     def abandon(self) -> None:
         """End it; nobody wants to know how it went."""
-        self.kill()
-        self._child.wait()
-        self.close()
-
-    def close(self) -> None:
-        os.close(self.pidfd)
+        self.child.close()
         os.close(self._log)
 
 
 def start(task: Task, site: Site) -> Running:
     """Run a task; CannotRun where this client may or can not."""
     job = task.description
-    arguments = _arguments(task, site)
+    program, *arguments = _words_of(job.command)
+    if program not in site.allow:
+        raise CannotRun(f"it names {program!r}, which is not allowed here")
+    path = site.allow[program]
     if not NAME.fullmatch(job.name):
         raise CannotRun(f"{job.name!r} is no name for a log")
-    directory = _beneath(site.root, job.working_dir, create=False)
-    try:
-        logs = _beneath(site.log_root, job.logging_dir, create=True)
-        try:
+    environment = {
+        **_ENVIRONMENT,
+        "FUQ_JOB": str(job.job_id),
+        "FUQ_NAME": job.name,
+        "FUQ_TASK": str(task.task),
+    }
+    with _beneath(site.root, job.working_dir, create=False) as directory:
+        with _beneath(site.log_root, job.logging_dir, create=True) as logs:
             log = open_log(logs, job.name, task.task)
-        finally:
-            logs.close()
-        environment = {
-            **_ENVIRONMENT,
-            "FUQ_JOB": str(job.job_id),
-            "FUQ_NAME": job.name,
-            "FUQ_TASK": str(task.task),
-        }
         try:
-            child = subprocess.Popen(
-                arguments,
-                # The directory that was found, whatever its name means by now.
-                cwd=f"/proc/self/fd/{directory.fd}",
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-            )
+            # The directory that was found, whatever its name means by now. All else that we open
+            # has a whole path, or had one when we began.
+            os.fchdir(directory.fd)
+            child = spawn(path, [path, *arguments, str(task.task)], environment, None, log, log)
         except (OSError, ValueError) as error:
             os.close(log)
-            raise CannotRun(f"{arguments[0]}: {error}") from None
-        return Running(task, child, log)
-    finally:
-        directory.close()
+            raise CannotRun(f"{path}: {error}") from None
+        finally:
+            os.chdir("/")
+    return Running(task, child, log)
+
+
+@functools.lru_cache(_MOST_JOBS)
+def _words_of(command: str) -> list[str]:
+    """Return the words of a job's command, the same object for all of its tasks."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise CannotRun(f"its command cannot be split: {error}") from None
+    if not words:
+        raise CannotRun("it names nothing that could be run")
+    return words
 
 
 def open_log(directory: Directory, name: str, task: int) -> int:
@@ -325,19 +327,19 @@ def open_log(directory: Directory, name: str, task: int) -> int:
     raise CannotRun(f"there are {_MOST_LOGS} logs of {base} in {directory.path} already")
 
 
-def _arguments(task: Task, site: Site) -> list[str]:
+def _beneath(root: str, path: str, *, create: bool) -> Directory:
+    whole, inside = _place_of(root, path)
     try:
-        words = shlex.split(task.description.command)
-    except ValueError as error:
-        raise CannotRun(f"its command cannot be split: {error}") from None
-    if not words or words[0] not in site.allow:
-        named = repr(words[0]) if words else "nothing"
-        raise CannotRun(f"it names {named}, which is not allowed here")
-    return [site.allow[words[0]], *words[1:], str(task.task)]
+        return Directory.open(whole, create, inside=inside)
+    except (OSError, UnicodeEncodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no path"
+        raise CannotRun(f"{whole} cannot be used: {why}") from None
 
 
-def _parts(root: str, path: str) -> list[str]:
-    """Return a path of a job's as parts beneath a root; an absolute one has to begin with it."""
+@functools.lru_cache(_MOST_JOBS)
+def _place_of(root: str, path: str) -> tuple[str, int]:
+    """Return where a path of a job's is beneath a root, and how many of its parts are the job's; an
+    absolute one has to begin with the root."""
     if os.path.isabs(path):
         inside = os.path.join(root, "")
         if path != root and not path.startswith(inside):
@@ -346,17 +348,7 @@ def _parts(root: str, path: str) -> list[str]:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or "\0" in path:
         raise CannotRun(f"{path!r} may not be used: it leads elsewhere")
-    return parts
-
-
-def _beneath(root: str, path: str, *, create: bool) -> Directory:
-    parts = _parts(root, path)
-    whole = os.path.join(root, *parts)
-    try:
-        return Directory.open(whole, create, inside=len(parts))
-    except (OSError, UnicodeEncodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no path"
-        raise CannotRun(f"{whole} cannot be used: {why}") from None
+    return os.path.join(root, *parts), len(parts)
 
 
 def _tail(log: int) -> str:
@@ -367,10 +359,19 @@ def _tail(log: int) -> str:
     return text.encode()[-LOG_TAIL:].decode("utf-8", "ignore")
 
 
-def _status(code: int, overdue: bool) -> str:
+def _failed(update: JobStatusUpdate) -> Failed:
+    """Return how a task failed, with its exit code as a shell has it."""
+    code = update.exit_code or 0
+    code = code if code >= 0 else 128 - code
+    return Failed(Failure(cause="exit", message=update.status, exit_code=code))
+
+
+def _status(ended: Ended, overdue: bool) -> str:
     if overdue:
         return "error encountered: it took longer than its time-out"
-    if code == 0:
+    if ended.code == 0:
         return "done"
-    signal = signal_name(-code).removeprefix("signal ") if code < 0 else ""
-    return f"error encountered: {f'signal {signal}' if signal else f'exit status {code}'}"
+    if ended.code is None:
+        return "error encountered: its exit status is lost"
+    signal = ended.signal and f"signal {ended.signal.removeprefix('signal ')}"
+    return f"error encountered: {signal or f'exit status {ended.code}'}"

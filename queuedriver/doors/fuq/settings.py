@@ -67,17 +67,10 @@ class BrokerSettings(AnyBroker, frozen=True, kw_only=True):
     def source(self, service: Service, found: "Opened", loop: "BrokerLoop") -> "Source":
         from queuedriver.jobs.scheduler import Scheduler
 
-        transport: Any = loop.talk.transport
         exchange: Any = loop.exchange
-        return Scheduler(
-            found.queues[0],
-            exchange,
-            loop.tally,
-            loop.limits,
-            network=found.network,
-            endpoints=transport.endpoints,
-            address=transport.address,
-        )
+        listener: Any = loop.talk.transport
+        (queue,), network = found.queues, found.network
+        return Scheduler(queue, exchange, listener, loop.tally, loop.limits, network=network)
 
 
 class WorkerSettings(AnyPeer, frozen=True, kw_only=True):
@@ -115,7 +108,8 @@ _nonce = partial(os.urandom, NONCE)
 
 
 def _secret(told: BrokerSettings | WorkerSettings, addresses: Sequence[str]) -> bytes | None:
-    """Return what both sides know, if it was given; raise ConfigError for what is not safe."""
+    """Return what both sides know, if it was given; raise ConfigError where others may read it or
+    could guess it."""
     if told.secret_file is None:
         return None
     for address in addresses if told.tls is None else ():
@@ -124,11 +118,7 @@ def _secret(told: BrokerSettings | WorkerSettings, addresses: Sequence[str]) -> 
                 f"{address} is not on this host, and --secret-file alone hides nothing: "
                 "whoever is in between could go on with the conversation; add --tls DIR"
             )
-    return read_secret(told.secret_file)
-
-
-def read_secret(path: str) -> bytes:
-    """Return what both sides know; raise ConfigError where others may read or could guess it."""
+    path = told.secret_file
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode

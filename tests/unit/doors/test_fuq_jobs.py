@@ -1,13 +1,10 @@
 """Jobs on disk: dealt by one broker at a time, each task ended once, and told right."""
 
 import errno
-import json
 import os
 import time
 import tracemalloc
-from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,154 +16,17 @@ from queuedriver.claims import charging, handoff
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.disk.filesystem import Directory
-from queuedriver.doors.fuq import wire
-from queuedriver.doors.fuq.broker import Broker, Worker
-from queuedriver.doors.fuq.wire import JobStatusUpdate, NewJob, Type
-from queuedriver.doors.service_queue import Head
-from queuedriver.doors.words import Effects, End, Send, Work
-from queuedriver.driving.limits import Limits
-from queuedriver.driving.live_status import Tally
-from queuedriver.driving.setup import opened
+from queuedriver.doors.words import Work
 from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format import names
 from queuedriver.jobs import control, jobfile
-from queuedriver.jobs.job import JOBS, Job, view_of
+from queuedriver.jobs.job import view_of
 from queuedriver.jobs.jobfile import JobFile
 from queuedriver.jobs.outcomes import Outcome, Outcomes
-from queuedriver.jobs.scheduler import Scheduler
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.conftest import Bench
-from tests.openings import unregistered
-
-
-class Yard:
-    """One scheduler over queues in a directory, and clients that are only names."""
-
-    def __init__(
-        self, root: Path, options: Options | None = None, *, network: bool = False
-    ) -> None:
-        self.root = root
-        self.options = options or Options()
-        self.network = network
-        self.at_end = ExitStack()
-        (root / "in").mkdir(exist_ok=True)
-        self.life = 0
-        self.begin()
-
-    def begin(self) -> None:
-        """A new life of the broker; what the one before held is nobody's."""
-        self.life += 1
-        inputs, outputs, me = [self.root / "in"], [self.root / "out"], f"b{self.life}"
-        found = self.at_end.enter_context(opened(inputs, outputs, me, self.options, unregistered))
-        self.queue = found.queues[0]
-        self.session = Broker()
-        self.limits = Limits()
-        self.wall: float | None = None
-        self.scheduler = Scheduler(
-            self.queue,
-            self.session,
-            Tally(),
-            self.limits,
-            network=self.network,
-            wall=lambda: time.time() if self.wall is None else self.wall,
-        )
-        # What has ended, and is yet to be written down.
-        self.ends: deque[End] = deque()
-        self.now = 0.0
-
-    def die(self) -> None:
-        """The broker is killed: nothing is given back. Whoever notices gives its claims back, as
-        those of any broker."""
-        for name in os.listdir(self.root / "in"):
-            if (item := names.parse(name)) is not None and item.state == names.WORKING:
-                (self.root / "in" / name).rename(self.root / "in" / f"{item.docid}.ready")
-
-    def close(self) -> None:
-        self.scheduler.close()
-        self.at_end.close()
-        self.limits.close()
-
-    def client(self, name: bytes, nproc: int) -> None:
-        self.session.joined(name, 0.0)
-        self.session.hear(name, [wire.encode(Type.OK, nproc)], 0.0, 0.0)
-
-    def submit(self, docid: str, tasks: int = 1, need: int = 1) -> None:
-        job = JobFile("sim", num_tasks=tasks, num_proc=need)
-        (self.root / "in" / f"{docid}.ready").write_bytes(jobfile.encode(job))
-
-    def take_up(self) -> Job:
-        before = {job.id for job in self.scheduler}
-        self.scheduler.wake()
-        assert self.scheduler.unpack(time.monotonic())
-        return next(job for job in self.scheduler if job.id not in before)
-
-    def job(self, docid: str = "job") -> Job:
-        return next(one for one in self.scheduler if one.record.docid == docid)
-
-    def step(self, wall: float | None = None) -> list[tuple[bytes, str]]:
-        """One turn; which task was dealt to whom."""
-        self.now += 1.0
-        self.wall = wall
-        self.settle()
-        self.scheduler.turn(time.monotonic() + self.now)
-        dealt = []
-        while (picked := self.pick()) is not None:
-            head, worker = picked
-            if (work := self.scheduler.take(head, self.now)) is not None:
-                assert isinstance(self.session.deal(worker, work, self.now), Send)
-                dealt.append((worker.name, work.docid))
-        return dealt
-
-    def pick(self) -> tuple[Head, Worker] | None:
-        """Of which job the next task is, and whose."""
-        self.session.reserved.clear()
-        for head in self.scheduler.heads(self.now):
-            worker = self.session.pick(head.service, self.now, head.need)
-            if worker is not None:
-                return head, worker
-        return None
-
-    def settle(self) -> None:
-        """Write down what has ended; after an OSError that is done again."""
-        while self.ends:
-            self.scheduler.end(self.ends[0].claim, self.ends[0].how, self.now)
-            self.ends.popleft()
-
-    def end(self, client: bytes, docid: str, task: int, free: int, **given: object) -> None:
-        """The client reports that a task has ended."""
-        update = JobStatusUpdate(
-            self.job(docid).id,
-            task,
-            success=bool(given.get("success", True)),
-            status="done",
-            new_job=NewJob(free),
-        )
-        message = wire.encode_body(Type.UPDATE, wire.encode_update(update))
-        self.hear(self.session.hear(client, [message], 0.0, 0.0))
-
-    def lose(self, client: bytes) -> None:
-        self.hear(self.session.gone(client, 0.0))
-
-    def hear(self, effects: Effects) -> None:
-        self.ends += [one for one in effects if isinstance(one, End)]
-
-    def results(self) -> dict[str, dict[str, object]]:
-        return {
-            one.name.removesuffix(".ready"): json.loads(one.read_bytes())
-            for one in (self.root / "out").iterdir()
-            if one.name.endswith(".ready")
-        }
-
-    def directories(self) -> list[Path]:
-        where = self.root / "in" / names.PRIVATE / JOBS
-        return sorted(where.iterdir())
-
-    def files(self) -> list[str]:
-        """The files of tasks, each with its state; the N is left out."""
-        [where] = self.directories()
-        items = (names.parse(name) for name in os.listdir(where))
-        return sorted(f"{one.docid}.{one.state}" for one in items if one is not None)
+from tests.yard import Yard
 
 
 @pytest.fixture
@@ -406,6 +266,7 @@ def test_task_that_a_dead_broker_committed_is_published_and_told_as_it_was(
     yard.step()
     yard.end(b"1", "job", 1, free=1, success=success)
     with monkeypatch.context() as dies:
+        dies.setattr(handoff, "hand_over", _not_usual)
         dies.setattr(handoff, "publish", _die)
         with pytest.raises(OSError, match="died"):
             yard.settle()
@@ -422,6 +283,11 @@ def test_task_that_a_dead_broker_committed_is_published_and_told_as_it_was(
 
 def _die(*_: object, **__: object) -> None:
     raise OSError(errno.EIO, "the broker died here")
+
+
+def _not_usual(*_: object) -> bool:
+    """Leave all of it to the general path."""
+    return False
 
 
 def test_task_that_a_dead_broker_noted_as_lost_for_good_is_discarded(
@@ -609,6 +475,7 @@ def test_result_that_cannot_be_written_now_is_written_when_all_is_well_again(
     yard.end(b"1", "job", 1, free=1, success=False)
     for step in ("commit_by_name", "publish", "finish"):
         with monkeypatch.context() as full:
+            full.setattr(handoff, "hand_over", _not_usual)
             full.setattr(handoff, step, _die)
             with pytest.raises(OSError, match="died"):
                 yard.settle()
@@ -617,6 +484,39 @@ def test_result_that_cannot_be_written_now_is_written_when_all_is_well_again(
     results = yard.results()
     assert set(results) == {"job", "job.1"}
     assert (results["job"]["done"], results["job"]["errors"]) == (0, 1)
+
+
+@pytest.mark.parametrize("success", [True, False])
+@pytest.mark.parametrize("dies", [False, True])
+def test_task_that_is_published_and_whose_line_cannot_be_written_now_ends_once(
+    tmp_path: Path, success: bool, dies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard = Yard(tmp_path)
+    yard.client(b"1", 1)
+    yard.submit("job", tasks=2)
+    yard.take_up()
+    yard.step()
+    yard.end(b"1", "job", 1, free=1, success=success)
+    with monkeypatch.context() as full:
+        full.setattr(Outcomes, "note", _die)
+        with pytest.raises(OSError, match="died"):
+            yard.settle()
+    assert set(yard.results()) == {"job.1"}
+    assert yard.files() == ["job.1.written"], "without a line it is not to go"
+    if dies:
+        yard.die()
+        yard.begin()
+        yard.client(b"1", 1)
+        yard.take_up()
+    else:
+        yard.scheduler.clean()
+    assert yard.step() == [(b"1", "job.2")]
+    yard.end(b"1", "job", 2, free=1)
+    yard.step()
+    results = yard.results()
+    assert set(results) == {"job", "job.1", "job.2"}
+    assert (results["job"]["done"], results["job"]["errors"]) == (1 + success, 1 - success)
+    yard.close()
 
 
 # Lost
@@ -671,19 +571,41 @@ def test_clock_that_is_set_back_between_two_looks_deals_no_task_that_there_is_no
     yard.close()
 
 
-def test_cancelled_job_of_a_million_tasks_ends_with_one_line(yard: Yard) -> None:
+def test_cancelled_job_of_a_million_tasks_ends_when_what_was_begun_has(yard: Yard) -> None:
     yard.client(b"1", 1)
     yard.submit("job", tasks=1_000_000)
     job = yard.take_up()
     yard.step()
     (yard.directories()[0] / "CANCEL").touch()
     yard.step()
-    assert view_of(job).cancelled == 999_999
-    [lines] = yard.directories()[0].glob("outcomes.*")
-    assert lines.read_text() == "2-1000000 cancelled\n"
+    seen = view_of(job)
+    assert (seen.state, seen.cancelled, seen.running, seen.pending) == ("cancelled", 999_999, 1, 0)
+    assert not list(yard.directories()[0].glob("outcomes.*"))
     yard.end(b"1", "job", 1, free=1)
     yard.step()
     assert (yard.results()["job"]["done"], yard.results()["job"]["cancelled"]) == (1, 999_999)
+
+
+def test_cancelled_job_drops_what_waits_again_and_stays_cancelled_at_the_next_broker(
+    tmp_path: Path,
+) -> None:
+    yard = Yard(tmp_path)
+    yard.client(b"1", 2)
+    yard.submit("job", tasks=3)
+    yard.take_up()
+    yard.step()
+    yard.end(b"1", "job", 1, free=2)
+    yard.settle()
+    (yard.directories()[0] / "CANCEL").touch()
+    # The other one that was begun is nobody's any more.
+    yard.die()
+    yard.begin()
+    yard.client(b"2", 4)
+    yard.take_up()
+    assert yard.step() == []
+    assert (yard.results()["job"]["done"], yard.results()["job"]["cancelled"]) == (1, 2)
+    assert yard.directories() == []
+    yard.close()
 
 
 # Outcomes
@@ -695,29 +617,30 @@ def outcomes_of(bench: Bench, tasks: int, salt: str = "1a2b") -> Outcomes:
     return found
 
 
-def one(*tasks: int) -> list[range]:
-    return [range(task, task + 1) for task in tasks]
+def note(outcomes: Outcomes, outcome: Outcome, *tasks: int) -> None:
+    for task in tasks:
+        outcomes.note(task, outcome)
 
 
 def test_outcomes_are_read_back_as_they_were_noted(bench: Bench) -> None:
     outcomes = outcomes_of(bench, 9)
-    outcomes.note(one(1, 2, 12), Outcome.DONE)
-    outcomes.note([*one(4), range(5, 8)], Outcome.CANCELLED)
-    outcomes.note(one(9), Outcome.LOST)
+    note(outcomes, Outcome.DONE, 1, 2, 12)
+    note(outcomes, Outcome.ERROR, 4)
+    note(outcomes, Outcome.LOST, 9)
     again = outcomes_of(bench, 9, "3c4d")
     for each in (outcomes, again):
         assert [each[task].name for task in range(1, 10)] == (
-            ["DONE", "DONE", "OPEN"] + ["CANCELLED"] * 4 + ["OPEN", "LOST"]
+            ["DONE", "DONE", "OPEN", "ERROR"] + ["OPEN"] * 4 + ["LOST"]
         )
-        assert (each.left, each.failed(), each.open_ranges()) == (2, (9,), one(3, 8))
+        assert (each.left, each.failed(), each.first(Outcome.OPEN, 4)) == (5, (4, 9), 5)
 
 
-def test_what_was_done_stands_over_what_another_broker_dropped(bench: Bench) -> None:
-    outcomes_of(bench, 3, "ffff").note([range(1, 4)], Outcome.CANCELLED)
-    outcomes_of(bench, 3, "0000").note(one(1), Outcome.DONE)
-    outcomes_of(bench, 3, "1111").note(one(2), Outcome.LOST)
+def test_what_was_done_stands_over_what_another_broker_gave_up(bench: Bench) -> None:
+    note(outcomes_of(bench, 3, "ffff"), Outcome.LOST, 1, 2)
+    note(outcomes_of(bench, 3, "0000"), Outcome.DONE, 1)
+    note(outcomes_of(bench, 3, "1111"), Outcome.ERROR, 2)
     again = outcomes_of(bench, 3)
-    assert [again[task].name for task in (1, 2, 3)] == ["DONE", "LOST", "CANCELLED"]
+    assert [again[task].name for task in (1, 2, 3)] == ["DONE", "ERROR", "OPEN"]
 
 
 def test_line_that_a_full_disk_cut_does_not_spoil_the_next(
@@ -734,9 +657,9 @@ def test_line_that_a_full_disk_cut_does_not_spoil_the_next(
 
         full.setattr(os, "write", some)
         with pytest.raises(OSError, match="No space"):
-            outcomes.note(one(2), Outcome.ERROR)
+            outcomes.note(2, Outcome.ERROR)
     assert outcomes[2] is Outcome.OPEN
-    outcomes.note(one(2, 3), Outcome.ERROR)
+    note(outcomes, Outcome.ERROR, 2, 3)
     assert outcomes_of(bench, 30).failed() == (2, 3)
 
 
@@ -751,7 +674,7 @@ def test_outcomes_that_somebody_else_wrote_are_counted_or_skipped(data: bytes | 
         outcomes = Outcomes(directory, 5, "1a2b", durable=False)
         outcomes.load()
         assert sum(outcomes.count(each) for each in Outcome) == 5
-        assert outcomes.left == sum(map(len, outcomes.open_ranges()))
+        assert outcomes.left == sum(outcomes[task] is Outcome.OPEN for task in range(1, 6))
         directory.close()
 
 
