@@ -96,7 +96,7 @@ def start(
     dry_run: bool = flag("Print the scripts that would be submitted; submit nothing."),
     unless_stopped: bool = flag("Do nothing after `slurm stop`: for cron."),
     pipeline: str | None = PIPELINE_FILE,
-) -> int:
+) -> None:
     """Submit the elements that are missing: by the work that waits, or up to a number.
 
     Elements that are pending or running count, so this may be typed again, or stand in cron. No
@@ -123,17 +123,16 @@ def start(
         if dry_run and one.elements:
             print(text, end="")
     if dry_run:
-        return 0
+        return
     os.makedirs(found.root, exist_ok=True)
     with Ledger.open(found, create=True) as ledger:
         if not unless_stopped:
             ledger.stop(stopped=False)
         elif ledger.stopped:
             say("stopped by `watchdogd slurm stop`; without --unless-stopped this starts it again")
-            return 0
+            return
         groups = {request.name: chosen for request in elements.requests(found)}
         _submit(ledger, ledger.ask_anew(), groups, asked)
-    return 0
 
 
 def _submit(
@@ -148,7 +147,7 @@ def _submit(
 
 def status(
     pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE, as_json: bool = AS_JSON
-) -> int:
+) -> None:
     """Show what runs where, what waits in Slurm and why, and the queues' status beside it.
 
     Slurm is asked once in ten seconds, whoever looks; while it does not answer, what it said last
@@ -159,7 +158,7 @@ def status(
     facts, now = submissions.seen(found), time.time()
     if as_json:
         write_json({"at": facts.at, "error": facts.error, "elements": facts.elements})
-        return 0
+        return
     if facts.elements:
         _print_table(_ELEMENTS, [_element(one, now) for one in facts.elements])
     elif facts.error and not facts.at:
@@ -168,7 +167,6 @@ def status(
         print(f"no element is pending or running; {submissions.start_of(found)}")
     print()
     pipeline_status(file, None, as_json=False)
-    return 0
 
 
 def _element(one: Element, now: float) -> tuple[str, ...]:

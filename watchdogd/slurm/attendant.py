@@ -33,7 +33,7 @@ from watchdogd.slurm.submissions import Ledger
 # What elements have said is kept so long after they have ended.
 _WEEK = 7 * 24 * HOUR
 # From one look to the next, in seconds, spread so that those of many elements do not look together.
-_LOOK_EVERY = 3.0
+LOOK_EVERY = 3.0
 _MANY = 30
 # Within so many seconds a watchdog that turns says something new; and until one looks again.
 _SAYS_WITHIN = 10.0
@@ -66,6 +66,12 @@ def rest_of(report: HostReport | None, before: Rest, now: float) -> Rest:
     return before if done == before[0] else (done, now)
 
 
+def pause(there: Iterable[Element]) -> float:
+    """Return how many seconds it is until the next look: a thousand that run look as often as
+    thirty."""
+    return LOOK_EVERY * max(1.0, sum(one.state == "running" for one in there) / _MANY)
+
+
 class Attendant:
     """Looks after one element: the process of its watchdog, the pipeline's file, what the watchdog
     is called, and where it keeps what is this host's."""
@@ -77,20 +83,19 @@ class Attendant:
         self.own = msgspec.json.decode(os.environ.get(elements.SUBMISSION, "{}"), type=Submission)
         self._rest = _AT_WORK
         self._arrived = self._left = False
-        # How many elements there are.
-        self._count = 0
         self._said = ""
 
     def run(self) -> None:
         """Look now and then, until the watchdog ends."""
+        seconds = LOOK_EVERY
         while os.getppid() == self.watchdog:
             try:
                 with Ledger.open(self.pipeline, create=True) as ledger:
                     self.turn(ledger)
+                    seconds = pause(ledger.facts().elements)
             except (OSError, QueueError) as error:
                 self._say(str(error))
-            # A thousand of them look as often as thirty.
-            time.sleep(_LOOK_EVERY * max(1.0, self._count / _MANY) * random.uniform(0.8, 1.2))
+            time.sleep(seconds * random.uniform(0.8, 1.2))
 
     def turn(self, ledger: Ledger) -> None:
         """Look once, and act."""
@@ -122,7 +127,6 @@ class Attendant:
     def _submit(self, ledger: Ledger) -> None:
         """Submit what is missing, by what Slurm has said this moment."""
         facts = ledger.facts()
-        self._count = sum(len(one.jobs) for one in facts.elements)
         if facts.error:
             self._say(facts.error)
             return

@@ -50,13 +50,12 @@ def call(argv: Sequence[str], limit: float = LIMIT, given: bytes = b"") -> bytes
     does not answer in time; Refused for what Slurm does not take."""
     unsaid = (word for word in _CHOSEN if f"#SBATCH --{word}=".encode() not in given)
     kept = {*_KEPT, *(f"SBATCH_{word.upper()}" for word in unsaid)}
-    environ = {
+    # All tasks of an array are to be told, however many they are.
+    environ = {"SLURM_BITSTR_LEN": "0"} | {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(_DROPPED) or name in kept
     }
-    # All tasks of an array, however many they are.
-    environ["SLURM_BITSTR_LEN"] = "0"
     try:
         done = subprocess.run(
             argv, input=given, capture_output=True, timeout=limit, env=environ, check=False

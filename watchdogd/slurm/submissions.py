@@ -243,7 +243,6 @@ class Ledger:
 def seen(pipeline: Pipeline) -> Facts:
     """Return what Slurm says, asked now unless somebody has just asked; by whoever may not write
     below the root, what it said last."""
-    facts = Facts()
     # Else nothing was ever submitted, or is to be seen.
     with suppress(NotFound, PermissionError, NotADirectoryError), Ledger.open(pipeline) as ledger:
         # Elements that run decide by the answers to what they ask: they come first.
@@ -251,8 +250,8 @@ def seen(pipeline: Pipeline) -> Facts:
         with suppress(OSError):
             # Who may not write there asks nobody.
             ledger.ask(programs.SOON, ASK_EVERY * (2 if runs else 1))
-        facts = ledger.facts()
-    return facts
+        return ledger.facts()
+    return Facts()
 
 
 def key(pipeline: Pipeline) -> str:

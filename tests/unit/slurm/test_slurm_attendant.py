@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -13,8 +15,8 @@ from tests.slurm_double import SlurmDouble, slurm
 from watchdogd.pipeline.read import read
 from watchdogd.report import HostReport
 from watchdogd.slurm import attendant
-from watchdogd.slurm.attendant import Attendant
-from watchdogd.slurm.elements import SUBMISSION, Submission, requests, script
+from watchdogd.slurm.attendant import LOOK_EVERY, Attendant
+from watchdogd.slurm.elements import SUBMISSION, Element, Facts, Submission, requests, script
 from watchdogd.slurm.submissions import Ledger
 
 __all__ = ["slurm"]
@@ -108,3 +110,28 @@ def test_a_file_with_mistakes_is_told_in_a_line(
     monkeypatch.setattr(sys, "argv", ["attendant", "-1", str(file), "7_1", "local"])
     with pytest.raises(SystemExit, match="nam is no key"):
         attendant.main()
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds"), [("running", 2 * LOOK_EVERY), ("pending", LOOK_EVERY)]
+)
+def test_of_many_that_run_each_looks_less_often_whoever_asks_slurm(
+    state: Literal["running", "pending"],
+    seconds: float,
+    file: Path,
+    ledger: Ledger,
+    slurm: SlurmDouble,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Somebody else has just asked.
+    assert ledger.ask()
+    hosts = [f"7_{task}" for task in range(60)]
+    many = (Element(name=one, jobs=(one,), host=one, state=state) for one in hosts)
+    ledger.note(Facts(question=1, at=time.time(), elements=tuple(many)))
+    found, naps = started(file, Submission(), monkeypatch), list[float]()
+    # It looks once, and then its watchdog is gone.
+    parents = iter([found.watchdog, 0])
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(time, "sleep", naps.append)
+    found.run()
+    assert naps == [pytest.approx(seconds, rel=0.21)]
