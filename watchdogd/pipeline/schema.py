@@ -381,7 +381,8 @@ def _further(value: Any) -> tuple[str, ...]:
 
 def _further_word(value: Any) -> str:
     word: str = _expect("a text", value, _FURTHER)
-    flag = word.partition("=")[0]
+    # -a1-9 is -a.
+    flag = word.partition("=")[0] if word.startswith("--") else word[:2]
     if not word.startswith("-") or not word.isprintable():
         raise Wrong(value, "is no option of sbatch", _FURTHER)
     if flag in _OURS_IN_SCRIPTS:

@@ -76,3 +76,9 @@ def test_all_mistakes_are_told_at_once_each_with_its_line() -> None:
 def test_what_does_not_go_together_is_told(text: str, problem: str) -> None:
     (found,) = told(text)
     assert problem in found
+
+
+@pytest.mark.parametrize("word", ["-a1-9", "-Jname", "-N2", "-pgpu", "--mem=3", "--array"])
+def test_an_option_that_each_script_has_is_refused_however_it_is_written(word: str) -> None:
+    (found,) = told(f'[slurm]\nextra = ["{word}"]\n{STAGE}')
+    assert found == "2: extra[1] is in each script already"
