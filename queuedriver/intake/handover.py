@@ -111,10 +111,8 @@ class Handover(msgspec.Struct, eq=False):
 
     def drop(self, path: str, docid: str, facts: Facts | None) -> Claim:
         """Return a drop of the folder that is to be claimed, or refused."""
-        return Claim(docid, self._next(), docid, path, facts)
-
-    def _next(self) -> str:
-        return self.home.mint.next(time.time_ns() // 1000)
+        token = self.home.mint.next(time.time_ns() // 1000)
+        return Claim(docid, token, docid, path, facts)
 
     @contextmanager
     def place(self, claim: Claim) -> Iterator[Place]:

@@ -18,15 +18,8 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import msgspec
 
-from queuedriver.claims.liveness import (
-    CRASHED,
-    EXPIRY,
-    PAST,
-    Heartbeat,
-    Observer,
-    Roster,
-    draw_salt,
-)
+from queuedriver.claims import liveness
+from queuedriver.claims.liveness import Heartbeat, Observer, Roster, draw_salt
 from queuedriver.claims.recovery import life
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import filesystem_type, is_network
@@ -77,7 +70,7 @@ class Home(msgspec.Struct, eq=False):
         kept = {names.parse_token(token).driver for token in tokens}
         for one in list(self.roster.owners.values()):
             said, is_kept = one.registration, one.alive or one.id in kept
-            if said is not None and not is_kept and said.beat_at < time.time() - EXPIRY:
+            if said is not None and not is_kept and said.beat_at < time.time() - liveness.EXPIRY:
                 self.roster.remove(said)
 
 
@@ -112,7 +105,7 @@ def opened(
             beats = Heartbeat(_registration(home, folder, queue), [intakes], report)
             beats.start()
         # What ends by an error of its own leaves claims that others are to recover at once.
-        word = CRASHED
+        word = liveness.CRASHED
         try:
             yield home
             word = "left"
@@ -140,7 +133,7 @@ def _registration(home: Home, folder: Directory, queue: Directory) -> Registrati
     return Registration(
         id=home.mint.driver,
         salt=home.mint.salt,
-        past=((last.salt, *last.past) if last is not None else ())[:PAST],
+        past=((last.salt, *last.past) if last is not None else ())[: liveness.PAST],
         identity=home.roster.observer.me,
         processor="intake",
         inputs=(folder.path,),
@@ -164,14 +157,15 @@ def told_of(folder: Directory) -> tuple[Told, Directory] | None:
     """Return what the intakes of a folder were told last, and where they keep what is theirs; None
     where nobody knows of any."""
     home = folder.look_into(PRIVATE)
-    if home is not None and (told := read_record(home, _TOLD, Told)) is not None:
+    told = read_record(home, _TOLD, Told) if home is not None else None
+    if home is not None and told is not None and living(home):
         return told, home
+    # If it was once taken from otherwise, that says nothing.
     with suppress(OSError, QueueError), Directory.open(runtime_directory()) as here:
-        told = read_record(here, _name_of(folder), Told)
-        if told is not None:
-            with Directory.open(told.queue) as queue:
-                return told, queue.subdirectory(INSIDE)
-    return None
+        if (stays := read_record(here, _name_of(folder), Told)) is not None:
+            with Directory.open(stays.queue) as queue:
+                return stays, queue.subdirectory(INSIDE)
+    return (told, home) if home is not None and told is not None else None
 
 
 def _name_of(folder: Directory) -> str:

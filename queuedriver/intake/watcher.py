@@ -31,7 +31,7 @@ from queuedriver.intake.examining import NOT_REGULAR, Contents, examine
 from queuedriver.intake.folder import Folder
 from queuedriver.intake.handover import Claim, Handover
 from queuedriver.intake.options import IntakeOptions, fill
-from queuedriver.intake.rules import STUCK, Past, Verdict, Waits, facts_of, of_name
+from queuedriver.intake.rules import STUCK, Facts, Past, Verdict, Waits, facts_of, of_name
 
 # Files that are looked at in one turn; and in one second, of those that only wait, and of those
 # that were taken and stay, for which a look is a single call.
@@ -57,6 +57,8 @@ class Candidate(msgspec.Struct, eq=False):
     waits: Waits = Waits("was just seen", 0.0)
     # Whether people were told for how long it waits.
     told: bool = False
+    # As what it was taken, or refused, and stays.
+    stays: Facts | None = None
 
 
 class Watcher(msgspec.Struct, eq=False):
@@ -189,9 +191,9 @@ class Watcher(msgspec.Struct, eq=False):
         verdict: Verdict = NOT_REGULAR
         with suppress(FileNotFoundError), self.folder.opened(at) as directory:
             facts = facts_of(directory.status(name)) if self._options.leaves else None
-            if facts is not None and self.taker.stays(path, facts):
+            if facts is not None and (facts == file.stays or self.taker.stays(path, facts)):
                 # If it is another drop one day, that waits since then.
-                file.waits, file.past, file.told = STAYS, None, False
+                file.waits, file.past, file.told, file.stays = STAYS, None, False, facts
                 every = max(_LONGEST_POLL, len(self.files) / _STAYING_A_SECOND)
                 self._look_at(path, file, now + every)
                 return

@@ -307,7 +307,7 @@ def test_a_claim_that_is_taken_back_while_it_enters_keeps_no_other_from_entering
 
     def late(self: Handover, claim: Claim) -> bool:
         if claim.docid == "a":
-            taken_back = claim._replace(token=self._next())
+            taken_back = claim._replace(token=self.home.mint.next(0))
             (any_site.home / claim.working).rename(any_site.home / taken_back.working)
         return enter(self, claim)
 

@@ -257,3 +257,17 @@ def test_why_says_of_a_duplicate_that_it_is_one_and_of_which(
     assert said["a"] == "entered as a"
     assert said["b"] == "skipped: its content entered before, as a"
     assert said["c"].startswith("refused: 14 B is more than max_size")
+
+
+def test_why_goes_by_the_intake_that_lives_where_a_folder_was_taken_from_otherwise_before(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for id, after in (("one", "move"), ("two", "leave")):
+        intake = site.intake(id, after=after)
+        note_told(intake.folder.directory, intake.taker.home.directory, intake.taker.told)
+        site.drop(id)
+        site.turn(intake, times=3)
+        site.dies("one")
+    with Directory.open(site.folder) as folder:
+        assert why(folder, "two") == "entered as two"
