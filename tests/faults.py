@@ -90,7 +90,7 @@ def _break(
     done: Callable[[], bool],
     number: int,
 ) -> None:
-    driver.hand_over = by_steps  # type: ignore[attr-defined, assignment]
+    driver.hand_over = by_steps  # type: ignore[attr-defined]
     method = getattr(Directory, name)
 
     @functools.wraps(method)

@@ -19,7 +19,7 @@ look; whatever stops it, `complete` goes on where the claim's name says. What a 
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
@@ -93,10 +93,9 @@ class Claim(Document, gc=False, eq=False):
 # The usual document
 
 
-def hand_over(claim: Claim, before_end: Callable[[], object] | None = None) -> bool:
+def hand_over(claim: Claim) -> bool:
     """Commit, publish and finish a claim of which all is as usual, without a look. False: not all
-    of it was done, and `complete` goes on from the name that the claim has then. What is to be done
-    `before_end` is done when it is published.
+    of it was done, and `complete` goes on from the name that the claim has then.
 
     Usual is: one output of bytes, written here under the default name, of a document that never
     failed nor was troubled, in a queue that is not durable, has no archive and keeps both of two
@@ -112,8 +111,6 @@ def hand_over(claim: Claim, before_end: Callable[[], object] | None = None) -> b
         if rename_new(output, c_name(stem + ".writing"), output, c_name(final), NOREPLACE):
             return False
         claim.published = (final,)
-        if before_end is not None:
-            before_end()
         os.unlink(written, dir_fd=source)
     except OSError:
         return False

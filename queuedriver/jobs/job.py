@@ -30,7 +30,6 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 
 import msgspec
 
@@ -261,12 +260,8 @@ class Job:
             handoff.sync_outputs(queue, [claim])
 
     def _complete(self, claim: Claim, outcome: Outcome) -> None:
-        """Commit, publish, note, and drop the file of a task; the usual one without a look."""
-        note = partial(self.outcomes.note, self.task_of(claim.docid), outcome)
-        if claim.outputs.blind and handoff.hand_over(claim, note):
-            return
-        if not claim.committed:
-            handoff.commit_by_name(self.queue, claim)
+        """Commit, publish, note, and drop the file of a task."""
+        handoff.commit_by_name(self.queue, claim)
         if not claim.fate:
             self._conclude(claim, outcome, ours=True)
 

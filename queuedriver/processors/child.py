@@ -3,9 +3,8 @@
     turn       one poll(2) over the child, its stderr, and what else is listened to
     obeys      turns until the end, or until the document's time-out or the driver's leaving
     end        TERM to the group, a grace, KILL to the group; then reap
-    collect    KILL to the group, and only then collect the leader: until it is collected, the
+    reap       KILL to the group, and only then collect the leader: until it is collected, the
                number of the group cannot be given to strangers
-    reap       collect, and wait for the rest of the group
 
 What leaves its process group (setsid) outlives `reap`. `disk.processes.kill_marked` finds it by its
 environment when its driver has died.
@@ -137,10 +136,6 @@ class Child:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Kill it with its group, unless it has been collected."""
         if not self._reaped:
             self._kill()
 
@@ -220,19 +215,10 @@ class Child:
         return Ended(peak_memory=peak_memory, hung=True)
 
     def reap(self, peak_memory: int | None = None) -> Ended:
-        """Collect a child that has ended, and see what is left of its group to its end. What was
-        seen of its memory before goes into its end."""
-        ended = self.collect(peak_memory)
-        alone = _group_ends(self.pid)
-        if self._stderr is not None:
-            # Not to its end: a process that left the group may hold it open for ever.
-            self._stderr.read()
-        return ended._replace(alone=alone)
-
-    def collect(self, peak_memory: int | None = None) -> Ended:
-        """Collect a child that has ended, and kill what is left of its group."""
+        """Collect a child that has ended, and kill what is left of its group. What was seen of its
+        memory before goes into its end."""
         self._reaped = True
-        self.kill()
+        _signal(self.pid, signal.SIGKILL)
         code = None
         with contextlib.suppress(ChildProcessError):
             _, status, usage = os.wait4(self.pid, 0)
@@ -242,7 +228,11 @@ class Child:
             if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
                 peak_memory = peak_memory or usage.ru_maxrss * 1024
         os.close(self.pidfd)
-        return Ended(code, peak_memory)
+        alone = _group_ends(self.pid)
+        if self._stderr is not None:
+            # Not to its end: a process that left the group may hold it open for ever.
+            self._stderr.read()
+        return Ended(code, peak_memory, alone)
 
     def peak_memory(self) -> int | None:
         """Return the most memory it had in use so far, in bytes; None for one that has ended."""

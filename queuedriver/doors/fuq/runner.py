@@ -248,7 +248,7 @@ class Running:
 
     def collect(self) -> JobStatusUpdate:
         """Return the report of a task that has ended."""
-        ended = self.child.collect()
+        ended = self.child.reap()
         seconds = time.monotonic() - self.began
         log = _tail(self._log)
         os.close(self._log)
@@ -265,8 +265,8 @@ class Running:
 
     def abandon(self) -> None:
         """End it; nobody wants to know how it went."""
-        self.child.close()
-        os.close(self._log)
+        with self.child:
+            os.close(self._log)
 
 
 def start(task: Task, site: Site) -> Running:

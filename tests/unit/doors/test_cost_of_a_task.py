@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="counted
 FIRST, TASKS = 10, 40
 CLIENTS = [b"c%d" % number for number in range(4)]
 # A few more than were counted.
-PYTHON_IN_A_BROKER, PYTHON_IN_A_WORKER = 92, 42
+PYTHON_IN_A_BROKER, PYTHON_IN_A_WORKER = 116, 44
 # What does not ask the system.
 _NO_CALLS = ("fspath", "waitstatus_to_exitcode", "_path_normpath")
 
@@ -101,4 +101,4 @@ def test_task_costs_a_worker_one_process_and_no_look_besides(tmp_path: Path) -> 
     assert calls.pop("Python") <= PYTHON_IN_A_WORKER
     # Opened are both roots, and the log.
     files = {"stat": 1, "open": 3, "fchdir": 1, "chdir": 1, "fstat": 1, "pread": 1, "close": 4}
-    assert calls == files | {"posix_spawn": 1, "pidfd_open": 1, "killpg": 1, "wait4": 1}
+    assert calls == files | {"posix_spawn": 1, "pidfd_open": 1, "killpg": 2, "wait4": 1}

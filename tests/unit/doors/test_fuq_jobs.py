@@ -266,7 +266,6 @@ def test_task_that_a_dead_broker_committed_is_published_and_told_as_it_was(
     yard.step()
     yard.end(b"1", "job", 1, free=1, success=success)
     with monkeypatch.context() as dies:
-        dies.setattr(handoff, "hand_over", _not_usual)
         dies.setattr(handoff, "publish", _die)
         with pytest.raises(OSError, match="died"):
             yard.settle()
@@ -283,11 +282,6 @@ def test_task_that_a_dead_broker_committed_is_published_and_told_as_it_was(
 
 def _die(*_: object, **__: object) -> None:
     raise OSError(errno.EIO, "the broker died here")
-
-
-def _not_usual(*_: object) -> bool:
-    """Leave all of it to the general path."""
-    return False
 
 
 def test_task_that_a_dead_broker_noted_as_lost_for_good_is_discarded(
@@ -475,7 +469,6 @@ def test_result_that_cannot_be_written_now_is_written_when_all_is_well_again(
     yard.end(b"1", "job", 1, free=1, success=False)
     for step in ("commit_by_name", "publish", "finish"):
         with monkeypatch.context() as full:
-            full.setattr(handoff, "hand_over", _not_usual)
             full.setattr(handoff, step, _die)
             with pytest.raises(OSError, match="died"):
                 yard.settle()
