@@ -401,11 +401,14 @@ def _split(
 ) -> tuple[list[str], list[_Line]]:
     """Return the names of a block that never were tried and are in a share; and what is no such
     name at all."""
-    # No call of ours for each: with many drivers most names are others'.
-    return (
-        [e.name for e in block if e.inode() % dealt in mine and e.name.endswith(".ready")],
-        [e for e in block if not e.name.endswith(".ready")],
-    )
+    # No call of ours for each: with many drivers most names are others'. Who is alone asks for no
+    # numbers, and where all names wait and are ours, nothing is left to look at.
+    if dealt == 1:
+        waiting = [e.name for e in block if e.name.endswith(".ready")]
+    else:
+        waiting = [e.name for e in block if e.inode() % dealt in mine and e.name.endswith(".ready")]
+    others = [] if len(waiting) == len(block) else [e for e in block if e.name[-6:] != ".ready"]
+    return waiting, others
 
 
 def _numbered(block: Sequence[_Line]) -> Sequence[_Line]:
