@@ -48,10 +48,8 @@ from watchdogd.logs import open_log
 if TYPE_CHECKING:
     import psutil
 
-# In the environment of each child: the life that it and all its forks belong to; and of a driver,
-# how many seconds its document may take once it is to leave.
+# In the environment of each child: the life that it and all its forks belong to.
 LIFE = "WATCHDOGD_LIFE"
-GRACE = "WATCHDOGD_GRACE"
 WARDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "warden.py")
 # Seconds from one start of a warden to the next: one that ends by itself was ended by somebody.
 _WARDEN_EVERY = 10.0

@@ -15,11 +15,12 @@ import msgspec
 
 from queuedriver.format.settings import Settings
 from queuedriver.options import Options
-from watchdogd.children import GRACE
 from watchdogd.driver_ids import board_path, driver_id, log_path, short_name
 from watchdogd.pipeline.model import Pipeline, Stage
 
 DIRECTORY = "orders"
+# In the environment of a driver: how many seconds its document may take once it is to leave.
+GRACE = "WATCHDOGD_GRACE"
 # Bytes of one message to a template: half of what a socket holds by default, and far more than an
 # order has.
 LIMIT = 100_000

@@ -30,7 +30,7 @@ KEEPING = {"watchdogd.supervisor", "watchdogd.stages"}
 @pytest.mark.parametrize(
     ("module", "needless"),
     [
-        ("watchdogd.programs.driver", {*COSTLY, *KEEPING}),
+        ("watchdogd.programs.driver", {*COSTLY, *KEEPING, "watchdogd.children"}),
         ("watchdogd.programs.io_helper", {*COSTLY, *KEEPING, *DRIVING}),
         ("watchdogd.cli.watch", {*COSTLY, *DRIVING}),
         # Until its helper is begun.

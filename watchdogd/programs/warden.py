@@ -51,7 +51,8 @@ def main(parent: int, begins: str, local: str, adopts: bool) -> None:
 
 
 def _end_all(begins: str, local: str, adopts: bool, died_at: float) -> None:
-    from watchdogd.children import GRACE, climb_takes, marked
+    from watchdogd.children import climb_takes, marked
+    from watchdogd.driver_orders import GRACE
     from watchdogd.policy import leaves_within
 
     last_end = died_at
