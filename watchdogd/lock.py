@@ -21,7 +21,7 @@ from watchdogd.host import answers
 from watchdogd.report import HOSTS, Alien, HostReport, decode, last_report, ticks_of
 
 # Seconds of silence after which a watchdog that cannot be seen from here is gone: it says something
-# every two. And how often it is listened to.
+# every four, or a little later. And how often it is listened to.
 _GONE_AFTER = 10.0
 _LISTEN_EVERY = 0.5
 

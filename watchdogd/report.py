@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 VERSION = 1
 HOSTS = os.path.join(control.CONTROL, control.HOSTS)
 # After so long without a new document a watchdog of another host is called silent, and one whose
-# process is here hung. It says something every 2 s on its own disk, from where it is copied when
+# process is here hung. It says something every 4 s on its own disk, from where it is copied when
 # all queues have been looked at.
 SILENT_AFTER = 180.0
 HUNG_AFTER = 60.0

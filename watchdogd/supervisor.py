@@ -48,8 +48,10 @@ _LONGEST_SLEEP = 5.0
 _TRY_AGAIN = 1.0
 # How often the helper is asked to recover what dead drivers of idle slots left.
 _RECOVER_EVERY = 5.0
-# How often the report is saved while nothing changes, and while something does; as a share of
-# that, so much sooner with a turn that is made anyway, or later with one of its own.
+# How often the report is saved while nothing is done, while documents are, and while a driver's
+# state changes; as a share of that, so much sooner with a turn that is made anyway, or later with
+# one of its own. Who listens whether another watchdog is there does so for 10 s (lock.py).
+_REPORT_IDLE_EVERY = 4.0
 _REPORT_EVERY = 2.0
 _REPORT_CHANGES_EVERY = 0.2
 _MORE_OR_LESS = 0.25
@@ -87,8 +89,10 @@ class Supervisor:
         self._requests = Requests()
         self._turned_at = time.monotonic()
         self._recover_at = 0.0
-        # What the last report said of the drivers, None before the first; and when it was saved.
-        self._reported: tuple[list[tuple[str, str]] | None, float] = (None, -math.inf)
+        # What the last report said of the drivers, None before the first; the work that they had
+        # done by then; and when it was saved.
+        self._reported: tuple[list[tuple[str, str]] | None, list[int], float]
+        self._reported = None, [], -math.inf
         # What failed in the last turn.
         self._troubles: dict[str, str] = {}
 
@@ -211,7 +215,7 @@ class Supervisor:
         self.reload.answer(read)
         self._notifier.ready()
         # Whoever waits for it hears of it at once.
-        self._reported = None, -math.inf
+        self._reported = None, [], -math.inf
 
     def _serve(self, requests: Sequence[Request], now: float) -> None:
         # One reading for all: there may be as many as were made in an hour.
@@ -278,12 +282,14 @@ class Supervisor:
         """Save a report now and then, and soon after something has changed; tell the service
         manager that the loop is well."""
         states = [(slot.name, slot.rest.state) for slot in self.stages.slots]
-        before, at = self._reported
-        every = min(_REPORT_EVERY, (self._notifier.interval or math.inf) / 3)
+        work = [slot.glimpse.totals.work for slot in self.stages.slots]
+        before, done, at = self._reported
+        every = _REPORT_IDLE_EVERY if work == done else _REPORT_EVERY
+        every = min(every, (self._notifier.interval or math.inf) / 3)
         wait = every if states == before else _REPORT_CHANGES_EVERY
         if now < at + wait * (1 - _MORE_OR_LESS):
             return at + wait * (1 + _MORE_OR_LESS)
-        self._reported = states, now
+        self._reported = states, work, now
         self._notifier.beat()
         self._notifier.status(in_a_line(self))
         save(host_report(self, now))

@@ -160,6 +160,8 @@ class IoHelper:
         self._history = Writer(brief.host)
         self._metrics = TextFile(brief.host)
         self._reader = PipelineReader(brief.host, brief.drivers)
+        # The report as it was published last.
+        self._published = b""
         # None while a look could not read them.
         self._controls: Controls | None = None
         self._trouble = ""
@@ -291,8 +293,10 @@ class IoHelper:
         except FileNotFoundError:
             # Its watchdog has yet to save the first one, or somebody has removed it.
             return
-        with self._control_directory() as directory:
-            control_files.publish(directory, self.host, document)
+        if document != self._published:
+            with self._control_directory() as directory:
+                control_files.publish(directory, self.host, document)
+            self._published = document
         if self._history.is_due(now := time.time()):
             self._write_history(document, now)
 

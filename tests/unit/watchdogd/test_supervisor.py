@@ -1,17 +1,20 @@
 """What a watchdog asks of its helper, and when."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from watchdogd.children import Children
+from queuedriver.driving.live_status import Board, Totals
+from watchdogd.children import Child, Children
 from watchdogd.events import Events
 from watchdogd.helper import Helper
 from watchdogd.helper_messages import Brief, Errands
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.report import last_report
 from watchdogd.requests import Signals
+from watchdogd.sizes import Size
 from watchdogd.stage_drivers import Context
 from watchdogd.supervisor import Supervisor
 from watchdogd.systemd import Notifier
@@ -57,6 +60,31 @@ def test_report_in_which_nothing_changed_asks_nothing_of_the_helper(watchdog: Su
     assert asked(watchdog) == [Errands(report=True)]
     # Whoever looks here sees that it lives.
     assert len(saved) == 3
+
+
+@pytest.mark.parametrize(("works", "reports"), [(False, 3), (True, 6)])
+def test_report_is_saved_half_as_often_while_nothing_is_done(
+    watchdog: Supervisor, tmp_path: Path, works: bool, reports: int
+) -> None:
+    watchdog.stages.set_stages(PIPELINE, 100.0)
+    (drivers,) = watchdog.stages.everyone
+    drivers.resize(Size(1, 1))
+    (slot,) = drivers.slots
+    path = str(tmp_path / "board")
+    with closing(Board.create(path)) as board:
+        slot.begin(Child(os.getpid()), Board.open(path), STAGE, 100.0)
+        board.ready(100.0)
+        saved = set()
+        for step in range(48):
+            # The time for which it has waited is always another.
+            board.count(Totals(work=works * step, wait=step))
+            slot.look(100.0 + step / 4, 0.25, fs_ok=True)
+            watchdog._publish(100.0 + step / 4)
+            report = last_report(watchdog.context.local)
+            assert report is not None
+            saved.add(report.at)
+    # In twelve seconds; a report comes a quarter sooner with a turn that is made anyway.
+    assert reports <= len(saved) <= 1.5 * reports
 
 
 def test_helper_is_told_of_the_processes_of_drivers_when_they_are_others(
