@@ -86,7 +86,11 @@ def test_task_costs_a_broker_five_files_opened_and_no_look_besides(tmp_path: Pat
     assert calls == {"open": 5, "write": 2, "close": 5, "rename": 1, "unlink": 1}
 
 
-def test_task_costs_a_worker_one_process_and_no_look_besides(tmp_path: Path) -> None:
+def test_task_costs_a_worker_one_process_and_no_look_besides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where a worker of fuq is, is its own affair; where tests are is put back.
+    monkeypatch.chdir(tmp_path)
     site = Site({"sim": "/bin/true"}, str(tmp_path), str(tmp_path))
     job = JobDescription(7, "sim", TASKS, "", "", "sim --fast")
 
