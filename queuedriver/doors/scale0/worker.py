@@ -1,10 +1,12 @@
 """Scale0, a worker: asks for its configuration, offers itself for one request at a time. Pure.
 
 It fails to start when no broker answers. Once one did, it tries for ever: its own broker again,
-or, where it knows of a group, the others in turn with NEEDBROKER.
+or, where it knows of a group, the others in turn with NEEDBROKER. What it was sent and has not
+begun when its broker sends it away is the broker's again.
 """
 
 import re
+from collections import deque
 from collections.abc import Sequence
 
 from queuedriver.claims.outcomes import Released, Setback
@@ -38,13 +40,16 @@ WORKER = Table(
         Row(f"{CHECKING} | {ASKING}", "time-out", "others, or it answered before", _HOP, CLOSED),
         Row(ASKING, "DISCONNECTERROR", "301 to this broker", "CHECKCONFIG", CHECKING),
         Row(GREETING, "READYOK", "", "we are listed", READY),
-        ours(GREETING, "time-out", "", _HOP, CLOSED),
+        ours(GREETING, "time-out", "", "READY, once more", GREETING),
+        ours(GREETING, "time-out", "again", _HOP, CLOSED),
         Row(f"{GREETING} | {READY}", "WORKREQUEST", "", "it is processed", WORKING),
         ours(f"{GREETING} | {READY}", "silence", "", _HOP, CLOSED),
         ours(f"{CHECKING} | {READY} | {WORKING}", "READYOK", "", "it answers one before", SAME),
         Row(_LISTENING, "PONG", "", "the broker lives", SAME),
         Row(_AT_WORK, "heartbeat_interval", "", "PING", SAME),
+        ours(WORKING, "WORKREQUEST", "", "it waits here", WORKING),
         Row(WORKING, "processed", "", "WORKREPLY; READY", GREETING),
+        ours(WORKING, "processed", "more in hand", "WORKREPLY", WORKING),
         Row(_CONNECTED, "FORCENEGOTIATE", "", "CHECKCONFIG", CHECKING),
         ours(_CONNECTED, "FORCENEGOTIATE", "too often", "we leave", LEFT),
         ours(_CONNECTED, "joined again", "", "CHECKCONFIG", CHECKING),
@@ -57,9 +62,9 @@ WORKER = Table(
     ],
 )
 
-# Seconds that CONFIG and the answer to NEEDBROKER may take, and for which a broker that takes
-# nobody is left alone; and that READYOK may take.
-_CHECK_TIMEOUT, _GREET_TIMEOUT = 5.0, 10.0
+# Seconds that CONFIG, READYOK and the answer to NEEDBROKER may take, and for which a broker that
+# takes nobody is left alone.
+_CHECK_TIMEOUT = 5.0
 # So many heartbeats of the broker may be missed; until READYOK says how often, in seconds.
 _LIVENESS = 3
 _FIRST_INTERVAL = 5.0
@@ -118,10 +123,11 @@ class Worker(words.WorkerSession):
         self._started = False
         self._wished_interval = heartbeat_interval
         self._interval = heartbeat_interval or _FIRST_INTERVAL
-        # The identifier of what is being processed.
-        self._in_hand = ""
-        # Until when there must be an answer.
+        # What was sent to us, in its order; the first is being processed.
+        self._in_hand: deque[Work] = deque()
+        # Until when there must be an answer, and whether READY has been repeated for it.
         self._answer_at = _NEVER
+        self._repeated = False
         # Whether our broker, which had us before, takes nobody now.
         self._refused = False
         self._silent_at = _NEVER
@@ -181,10 +187,7 @@ class Worker(words.WorkerSession):
                 # Its broker takes it for lost: CHECKCONFIG said that we have it not.
                 return [Say(1, "a request that was sent before our CHECKCONFIG is dropped")]
             case "WORKREQUEST":
-                self._answer_at = _NEVER
-                self._in_hand = claim = options.identifier
-                work = Work(claim, options.docid, options.attempt, message.body, options.service)
-                return [Process(work)]
+                return self._request(options, message.body)
             case "FORCENEGOTIATE":
                 if self._state == LEFT:
                     why = f"again and again told to negotiate: {options.error_message}"
@@ -265,6 +268,12 @@ class Worker(words.WorkerSession):
         self._hear_from_now_on(now)
         return [Say(1 if first else 2, "B --- READYOK ---> C")]
 
+    def _request(self, options: Options, body: bytes) -> Effects:
+        self._answer_at = _NEVER
+        work = Work(options.identifier, options.docid, options.attempt, body, options.service)
+        self._in_hand.append(work)
+        return [Process(work)] if len(self._in_hand) == 1 else []
+
     def _told_off(self, options: Options, now: float) -> Effects:
         """DISCONNECTERROR: elsewhere, or the end."""
         code, way, to = options.error_code, self._way, options.broker or self._way.at
@@ -292,21 +301,26 @@ class Worker(words.WorkerSession):
 
     def _no_answer(self, now: float) -> Effects:
         """See to a CONFIG, a READYOK or an answer to NEEDBROKER that did not come."""
-        way = self._way
+        way, seconds = self._way, f"{_CHECK_TIMEOUT:g} s"
         if self._state == GREETING:
-            self._state = WORKER.own_step(GREETING, "time-out")
-            return self._hop(f"no READYOK came within {_GREET_TIMEOUT:g} s", way.at)
+            again = "again" if self._repeated else ""
+            self._state = WORKER.own_step(GREETING, "time-out", again)
+            if again:
+                return self._hop(f"no READYOK came within {seconds}", way.at)
+            effects = self._say_ready(now)
+            self._repeated = True
+            return effects
         if self._state == CLOSED:
             self._state = WORKER.own_step(CLOSED, "time-out")
             return self._check_config(now)
-        asked = "NEEDBROKER" if way.needy else "CHECKCONFIG"
-        why = f"no answer to {asked} within {_CHECK_TIMEOUT:g} s"
+        why = f"no answer to {'NEEDBROKER' if way.needy else 'CHECKCONFIG'} within {seconds}"
         other = way.other()
         on = "others, or it answered before" if other or self._started else ""
         self._state = WORKER.own_step(self._state, "time-out", on)
         if on:
             return self._connect(why, other, needy=bool(other))
-        return self._end(_UNAVAILABLE, f"{why}: is there a broker at {way.at}?")
+        where = f" at {way.at}" if way.at else ""
+        return self._end(_UNAVAILABLE, f"{why}: is there a broker{where}?")
 
     # Where to go
 
@@ -322,12 +336,12 @@ class Worker(words.WorkerSession):
         if not to:
             self._way.tried, to = 0, self._way.preferred
         self._way.at, self._way.needy = to, needy
-        self._in_hand = ""
+        self._in_hand.clear()
         self._answer_at = _NEVER
         return [Reconnect(why, to)]
 
     def _end(self, code: int, why: str) -> Effects:
-        self._in_hand = ""
+        self._in_hand.clear()
         self._answer_at = _NEVER
         return [Leave(why, code)]
 
@@ -338,13 +352,14 @@ class Worker(words.WorkerSession):
         told = Options(
             config_type="JSON",
             config_version=self._version,
-            work_in_hand=(self._in_hand,) if self._in_hand else (),
+            work_in_hand=tuple(work.claim for work in self._in_hand),
         )
         return [Say(1, "C --- CHECKCONFIG ---> B"), _send("CHECKCONFIG", told)]
 
     def _say_ready(self, now: float) -> Effects:
-        self._answer_at = now + _GREET_TIMEOUT
+        self._answer_at = now + _CHECK_TIMEOUT
         self._ping_at = now + self._interval
+        self._repeated = False
         told = Options(
             services=self._services,
             heartbeat_interval=self._wished_interval,
@@ -361,13 +376,16 @@ class Worker(words.WorkerSession):
         return [*said, *self._end(0, "asked to leave")]
 
     def _processed(self, claim: str, reply: Send, now: float) -> Effects:
-        if self._in_hand != claim:
+        if not self._in_hand or self._in_hand[0].claim != claim:
             raise LocalProtocolError(f"request {claim} is not in hand")
-        self._in_hand = ""
+        self._in_hand.popleft()
         self._hear_from_now_on(now)
         if self._leaving:
             return [reply, *self._goodbye()]
-        self._state = WORKER.own_step(self._state, "processed")
+        more = bool(self._in_hand) and self._state == WORKING
+        self._state = WORKER.own_step(self._state, "processed", "more in hand" if more else "")
+        if self._in_hand:
+            return [reply, Process(self._in_hand[0])]
         if self._state == GREETING:
             return [reply, *self._say_ready(now)]
         return [reply]

@@ -195,9 +195,11 @@ def test_busy_worker_does_not_take_its_own_silence_for_the_broker_s() -> None:
     assert [at for at, _ in sleep_until(worker, 1004.9)] == []
 
 
-def test_worker_to_which_no_readyok_comes_connects_anew() -> None:
+def test_readyok_that_does_not_come_is_asked_for_once_more_then_elsewhere() -> None:
     worker = a_worker()
     hear(worker, "CONFIG", services=["ocr"], config_version="v1")
+    hear(worker, "PONG", 4.9)
+    assert commands(worker.tick(5.0, WALL)) == ["READY"]
     hear(worker, "PONG", 9.9)
     seen = sleep_until(worker, 100.0)
     assert seen[-1][0] == 10.0
@@ -232,11 +234,13 @@ def test_failure_is_a_reply_with_a_status_and_its_text() -> None:
     assert command == "READY"
 
 
-def test_request_that_was_not_asked_for_is_refused() -> None:
+def test_second_request_waits_until_the_first_is_done() -> None:
     worker = a_busy_worker()
-    with pytest.raises(RemoteProtocolError):
-        hear(worker, "WORKREQUEST", work_request_identifier="b:2", docid="two")
-    assert commands(worker.finished("b:1", (Result(b""),), 1.0)) == ["WORKREPLY", "READY"]
+    assert hear(worker, "WORKREQUEST", work_request_identifier="b:2", docid="two") == []
+    effects = worker.finished("b:1", (Result(b""),), 1.0)
+    assert commands(effects) == ["WORKREPLY"]
+    assert others(effects) == [Process(Work("b:2", "two", 0, b"in"))]
+    assert commands(worker.finished("b:2", (Result(b""),), 2.0)) == ["WORKREPLY", "READY"]
 
 
 def test_request_from_before_the_checkconfig_is_dropped() -> None:
@@ -308,7 +312,7 @@ def test_worker_that_is_disconnected_for_an_error_leaves_and_says_why(
     assert "the reason" in effect.why
 
 
-def test_worker_that_is_disconnected_gives_up_what_it_has() -> None:
+def test_worker_that_is_disconnected_gives_up_what_it_has_not_begun() -> None:
     worker = a_busy_worker()
     told: dict[str, Any] = {"error_code": 301, "broker": "tcp://there:1", "error_message": "x"}
     assert others(hear(worker, "DISCONNECTERROR", **told)) == [
@@ -610,6 +614,11 @@ def sent_on_too_often(worker: Worker) -> None:
         hear(worker, "DISCONNECTERROR", error_code=301)
 
 
+def two_requests(worker: Worker) -> None:
+    hear(worker, "WORKREQUEST", work_request_identifier="b:2")
+    worker.finished("b:1", (Result(b""),), 1.0)
+
+
 def late(worker: Worker) -> Effects:
     return worker.tick(worker._answer_at, WALL)
 
@@ -627,10 +636,12 @@ SCENES: dict[tuple[str, str], Callable[[Worker], object]] = {
     ("CONFIG", "work in hand"): lambda worker: hear(worker, "CONFIG", unchanged=True),
     ("WORKREQUEST", ""): lambda worker: hear(worker, "WORKREQUEST", work_request_identifier="b:9"),
     ("processed", ""): lambda worker: worker.finished("b:1", (Result(b""),), 1.0),
+    ("processed", "more in hand"): two_requests,
     ("time-out", ""): lambda worker: (
         worker._refused and worker.start(0.0, WALL),
         late(worker),
     ),
+    ("time-out", "again"): lambda worker: (late(worker), late(worker)),
     ("time-out", "others, or it answered before"): late,
     ("DISCONNECTERROR", ""): told_off(400),
     ("DISCONNECTERROR", "301 to this broker"): told_off(301),
