@@ -72,9 +72,11 @@ class Pass(Counts, kw_only=True):
     left: int = 0
     # Items that the operating system does not let us claim.
     refused: int = 0
-    # Names that were given to be tried, and those of them that were not to be had.
+    # Names that were given to be tried, those of them that were not to be had, and those of these
+    # that others were faster to take.
     given: int = 0
     missed: int = 0
+    lost: int = 0
 
     @property
     def got(self) -> int:

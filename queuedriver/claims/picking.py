@@ -36,10 +36,11 @@ from queuedriver.format.names import Item
 Order = Literal["fair", "age", "name"]
 
 # Names that are read at a time, and kept: half a megabyte, and a millisecond to read. So many of
-# those that failed before are kept, too. Of a share's names fewer are read at first: who took
-# others' names for its own drops what was read when a race is lost.
+# those that failed before are kept, too. Where nothing was to be had before, fewer are read at
+# first: others may have come, and who took their names for its own drops what was read when a race
+# is lost.
 BLOCK = 4096
-_FIRST_BLOCK = 256
+_FIRST_BLOCK = 1024
 # Names that an exact order keeps.
 _KEEP_SORTED = 256
 # For how long names are a choice, in seconds, and those of an exact order; at least so many times
@@ -106,9 +107,10 @@ class Picker:
         me: str = "",
         alive: Callable[[bool], Collection[str]] = lambda anew: (),
     ) -> None:
-        # What the latest whole pass saw, and how many there were.
+        # What the latest whole pass saw, how many there were, and in how many of the latest nothing
+        # was to be had.
         self.counts = Pass()
-        self.passes = 0
+        self.passes = self._in_vain = 0
         self._directory = directory
         self.order = order
         self._me = me
@@ -142,6 +144,7 @@ class Picker:
         """Note that a name was somebody else's. Of a share the rest may be, too: take back those
         that are yet to be tried, and see who is there."""
         self._pass.missed += 1
+        self._pass.lost += 1
         if self.order != "fair":
             # All have the same names at hand: the next may be free, and a listing is of everything.
             return
@@ -195,6 +198,7 @@ class Picker:
         else:
             self.counts = self._pass
             self.passes += 1
+            self._in_vain = self._in_vain + 1 if self._pass.got <= 0 else 0
         return waiting
 
     def _read(self, size: int = BLOCK) -> Iterator[Sequence[_Line]]:
@@ -221,9 +225,12 @@ class Picker:
     def _fair(self) -> Generator[list[str]]:
         """Yield what never was tried of our share, block by block, then what failed before."""
         seen, before = self._pass, self.counts
-        helping = bool(before.left) and (before.got <= 0 or not self.passes % _PATIENCE)
+        # Who lost a race for one of its own tries once more.
+        has_none = self._in_vain > bool(before.lost)
+        helping = bool(before.left) and (has_none or not self.passes % _PATIENCE)
         failed: list[str] = []
-        for block in map(_numbered, self._read(BLOCK if helping else _FIRST_BLOCK)):
+        size = _FIRST_BLOCK if before.got <= 0 and not helping else BLOCK
+        for block in map(_numbered, self._read(size)):
             dealt, mine = _deal(0, 1) if helping else _deal(self.part, self.sharers)
             waiting, others = _split(block, dealt, mine)
             seen.ready += len(block) - len(others)
