@@ -303,7 +303,7 @@ def test_what_is_postponed_is_offered_with_the_new_when_it_is_due() -> None:
 @pytest.mark.slow
 def test_memory_does_not_depend_on_how_much_waits() -> None:
     peaks = []
-    for number in (2 * BLOCK, 20 * BLOCK):
+    for number in (4 * BLOCK, 20 * BLOCK):
         picker = Shown(partial(many, number)).picker()
         tracemalloc.start()
         while picker.names(1, 0.0):
