@@ -66,9 +66,12 @@ def test_documents_go_through_a_stage_whose_workers_are_elsewhere_until_it_is_dr
     yard = counter.yard
     for number in range(10):
         yard.put(f"d{number}")
+    watchdog = yard.run("--drain")
+    # A worker of scale0 that nobody has listed for 5 s leaves.
+    until(lambda: yard.states().get("out-1") == "ready")
     counter.start_worker()
-    code, said = yard.drain()
-    assert code == 0, said
+    _, said = watchdog.communicate(timeout=PATIENCE)
+    assert watchdog.returncode == 0, said
     assert len(yard.ls("last")) == 10
     assert yard.read("last/d3.ready") == "TEXT"
     assert yard.ls("input") == []
