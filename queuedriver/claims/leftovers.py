@@ -14,7 +14,8 @@
       late                       10 min    the same, or nobody upstream      to orphans/
                                            knows its driver
     orphan       orphans/        7 days    its N has a claim upstream        removed
-    journal      journal/        90 days                                     removed
+    journal      journal/        90 days; or 7, the oldest first, while all  removed
+                                 of them take more than 1 GiB
 
 A start, a driver now and then, and `check` take rows of it; whoever recovers, the one of attempts.
 How old a file is, the clock of its own file system says; `check`, which must write nothing, goes by
@@ -53,6 +54,9 @@ SCRAPS = (".aside-", ".probe-")
 # Longer than any driver writes on after its claim has ended, but for one that was stopped.
 LATE = 10 * MINUTE
 JOURNAL_KEPT = 90 * DAY
+# Of what is younger than this, history is wanted, whatever its size.
+JOURNAL_RECENT = WEEK
+JOURNALS_MAX = 1 << 30
 # How often a driver that runs looks.
 SWEEP_EVERY = 15 * MINUTE
 # A start should not take longer because a million documents wait: what is beyond so many names,
@@ -212,8 +216,6 @@ OF_DRIVEN = (
 )
 _WHERE = operator.attrgetter("where")
 ENDED = Leftover("leftover-attempt", _inside(ATTEMPTS), 0.0, parse, _attempt_is_wanted, "remove")
-# Nothing that `check` would tell of.
-_JOURNALS = Leftover("journal", _inside(JOURNAL), JOURNAL_KEPT, FILE.fullmatch, _never, "remove")
 
 
 def sweep(queue: Directory, others: Sequence[Directory]) -> None:
@@ -221,12 +223,13 @@ def sweep(queue: Directory, others: Sequence[Directory]) -> None:
     # Reports come beside their documents before any is taken for a leftover.
     with suppress(OSError), attempts_in(queue) as attempts:
         attempts.settle()
-    driven = (*OF_DRIVEN, _JOURNALS)
-    for directory, rows in ((queue, driven), *((other, OF_ANY) for other in others)):
+    for directory, rows in ((queue, OF_DRIVEN), *((other, OF_ANY) for other in others)):
         swept = Swept(directory, queue)
         for _, of_one_place in itertools.groupby(sorted(rows, key=_WHERE), _WHERE):
             with suppress(OSError):
                 sweep_rows(swept, [*of_one_place])
+    with suppress(OSError), queue.subdirectory(_inside(JOURNAL)) as journals:
+        _sweep_journals(journals)
 
 
 def sweep_rows(swept: Swept, rows: Sequence[Leftover], most: int | None = _NAMES) -> None:
@@ -243,7 +246,7 @@ def sweep_rows(swept: Swept, rows: Sequence[Leftover], most: int | None = _NAMES
 
 
 def _sweep_row(swept: Swept, row: Leftover, where: Directory, listed: Collection[str]) -> None:
-    for name, age in _aged(where, listed, by_arrival=row.by_arrival):
+    for name, age, _ in _aged(where, listed, by_arrival=row.by_arrival):
         # Another user's, in a sticky directory, is for that user to remove.
         with suppress(PermissionError, IsADirectoryError, FileNotFoundError, FileExistsError):
             if age < row.kept or row.excuse(swept, where, name):
@@ -256,10 +259,22 @@ def _sweep_row(swept: Swept, row: Leftover, where: Directory, listed: Collection
                     where.rename_new(name, name, orphans)
 
 
+def _sweep_journals(directory: Directory) -> None:
+    """Remove what is so old that nobody will ask, and what is old where there is too much."""
+    journals = [name for name in directory.names() if FILE.fullmatch(name)]
+    oldest_first = sorted(_aged(directory, journals), key=lambda one: -one[1])
+    surplus = sum(size for _, _, size in oldest_first) - JOURNALS_MAX
+    for name, age, size in oldest_first:
+        if age > JOURNAL_KEPT or (surplus > 0 and age > JOURNAL_RECENT):
+            with suppress(PermissionError):
+                directory.remove(name)
+            surplus -= size
+
+
 def _aged(
-    directory: Directory, listed: Collection[str], *, by_arrival: bool
-) -> Iterator[tuple[str, float]]:
-    """Yield each regular file with its age in seconds."""
+    directory: Directory, listed: Collection[str], *, by_arrival: bool = False
+) -> Iterator[tuple[str, float, int]]:
+    """Yield each regular file with its age in seconds and its size."""
     now = _now(directory) if listed else 0
     for name in listed:
         with suppress(FileNotFoundError):
@@ -268,7 +283,7 @@ def _aged(
                 since = found.st_mtime_ns
                 if by_arrival:
                     since = max(since, found.st_ctime_ns)
-                yield name, (now - since) / 1e9
+                yield name, (now - since) / 1e9, found.st_size
 
 
 def _now(directory: Directory) -> int:

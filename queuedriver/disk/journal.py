@@ -13,7 +13,7 @@ meanwhile files may be appended to, rotated and removed, by any number of writer
 
 The journal is for people. Nothing is decided by it, so its troubles (a full disk, a read-only
 file system) stop no work and charge no document: a bounded number of lines waits for better times,
-and of more the oldest are dropped.
+the oldest are dropped, and the journal says later how many.
 """
 
 import errno
@@ -100,6 +100,7 @@ class Journal:
         self.trouble: OSError | None = None
         # Events that were noted and are not written yet, the latest last.
         self.pending: list[Event] = []
+        self._dropped = 0
         self._due = 0.0
         self._fd = -1
         # The file ends within a line: a crash or a full disk cut it.
@@ -118,7 +119,9 @@ class Journal:
         """Remember events that are made already, as those of many documents at once."""
         if len(self.pending) >= _MAX_PENDING:
             # A tenth at once: dropping one from the head of a list moves all the others.
-            del self.pending[: _MAX_PENDING // 10]
+            count = _MAX_PENDING // 10
+            del self.pending[:count]
+            self._dropped += count
         self.pending += events
         if len(self.pending) >= _MOST_TOGETHER and self.trouble is None:
             self.flush()
@@ -128,7 +131,7 @@ class Journal:
         """Return words for the lines that could not be written; none while all were."""
         if not (self.trouble and self.pending):
             return ""
-        lost = format_count(len(self.pending), "line")
+        lost = format_count(len(self.pending) + self._dropped, "line")
         why = self.trouble.strerror or str(self.trouble)
         return f"{self.path} could not be written ({why}), so history lacks the last {lost}"
 
@@ -142,10 +145,11 @@ class Journal:
         """Write what was noted; what cannot be written stays noted."""
         if not self.pending:
             return
+        batch = [*self._notice(), *self.pending]
         try:
             fd = self._writable()
             lead = b"\n" if self._torn else b""
-            data = lead + encode_lines(self.pending)
+            data = lead + encode_lines(batch)
             written = os.write(fd, data)
         except OSError as error:
             self.trouble = error
@@ -155,7 +159,9 @@ class Journal:
         self._torn = data[written - 1 : written] != b"\n"
         # Short on a full disk: the next attempt will say why. Lines that went whole are done with,
         # also one that lacks only its end: it parses, and the next write begins with that end.
-        del self.pending[: data.count(b"\n", len(lead), written + 1)]
+        if done := data.count(b"\n", len(lead), written + 1):
+            self.pending = batch[done:]
+            self._dropped = 0
 
     def close(self) -> None:
         """Write what was noted and give the descriptor back."""
@@ -178,6 +184,15 @@ class Journal:
                     for event in filter(None, map(decode_line, lines)):
                         if event.event in _DONE and event.seconds is not None:
                             yield event.seconds
+
+    def _notice(self) -> list[Event]:
+        if not self._dropped:
+            return []
+        lost = format_count(self._dropped, "line")
+        why = f": {self.trouble.strerror}" if self.trouble else ""
+        message = f"the journal could not be written, and {lost} before this were lost{why}"
+        at = self.pending[0].at
+        return [Event(at=at, event="dropped", host=self.host, driver=self.writer, message=message)]
 
     def _writable(self) -> int:
         if self._fd < 0:
@@ -236,7 +251,7 @@ class Journal:
 def _forget_in_child() -> None:
     # What the parent noted is the parent's to write.
     for journal in list(_journals):
-        journal.pending = []
+        journal.pending, journal._dropped = [], 0
         journal._release()
 
 

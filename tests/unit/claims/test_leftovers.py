@@ -16,6 +16,8 @@ from queuedriver.claims.leftovers import (
     DAY,
     HOUR,
     JOURNAL_KEPT,
+    JOURNAL_RECENT,
+    JOURNALS_MAX,
     LATE,
     WEEK,
 )
@@ -332,6 +334,28 @@ def test_journals_that_nobody_has_written_to_for_months_go(bench: "Bench") -> No
     sweep(bench)
     assert not any(one.exists() for one in old)
     assert young.exists()
+
+
+def test_where_journals_take_too_much_the_oldest_go_but_none_of_the_last_week(
+    bench: "Bench",
+) -> None:
+    bench.directory("out")
+    ages = [JOURNAL_RECENT + days * DAY for days in (30, 20, -1, -2, -3, -4, 10)]
+    files = [
+        left(bench, f"in/.queuedriver/journal/d-{number}.jsonl", 0.0) for number in range(len(ages))
+    ]
+    for file, seconds in zip(files, ages, strict=True):
+        # Holes: nothing is written.
+        os.truncate(file, JOURNALS_MAX // 4)
+        age(file, seconds)
+    sweep(bench)
+    # Seven quarters of what they may take: the three oldest go.
+    assert [one.exists() for one in files] == [False, False, True, True, True, True, False]
+    for file in files[4:6]:
+        os.truncate(file, JOURNALS_MAX)
+        age(file, JOURNAL_RECENT - HOUR)
+    sweep(bench)
+    assert all(one.exists() for one in files[2:6])
 
 
 def test_what_cannot_be_swept_keeps_nobody_from_driving(bench: "Bench") -> None:

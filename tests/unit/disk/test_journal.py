@@ -286,7 +286,7 @@ def test_where_there_is_no_queue_the_journal_makes_none(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_long_trouble_drops_the_oldest_lines(directory: Path) -> None:
+def test_long_trouble_drops_the_oldest_lines_and_says_how_many(directory: Path) -> None:
     directory.write_text("in the way")
     journal = journal_in(directory)
     for number in range(25_000):
@@ -297,7 +297,12 @@ def test_long_trouble_drops_the_oldest_lines(directory: Path) -> None:
     journal.flush()
     journal.note("submitted", "after")
     journal.close()
-    kept = read_events(str(directory)).events
+    found = read_events(str(directory)).events
+    dropped, kept = found[0], found[1:]
+    assert dropped.event == "dropped"
+    assert dropped.message is not None
+    assert "Not a directory" in dropped.message
+    assert f"{25_000 + 1 - len(kept):,} lines" in dropped.message
     assert 8_000 <= len(kept) <= 10_001
     assert [event.docid for event in kept[-2:]] == ["24999", "after"]
 
