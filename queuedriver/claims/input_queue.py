@@ -93,8 +93,7 @@ class InputQueue:
         self.output = targets[0].directory if targets else directory
         # Of the two, and what renames without replacing, for whoever hands over as usual: a
         # directory keeps its number when it is reopened.
-        rename_new: Any = getattr(libc(), "renameat2", None)
-        self.handing = directory.fd, self.output.fd, rename_new
+        self.handing: Any = directory.fd, self.output.fd, getattr(libc(), "renameat2", None)
         # What the outputs are, for whoever finds what was committed for them.
         self.opened_as = tuple(target.identity for target in targets)
         # Outputs that were gone when we were to publish them, by the names they had.

@@ -242,8 +242,7 @@ class BrokerLoop(Loop):
                 break
 
     def _act(self, effect: words.Effect) -> None:
-        """Keep what is to be done on queues for later; but no requests while the disk is not well:
-        they may be many, and their clients ask again."""
+        """Keep what is to be done on queues; in trouble no requests: their clients ask again."""
         if not (self.trouble and type(effect) is Asked):
             self._wanted.append(effect)
 

@@ -19,12 +19,12 @@ from queuedriver.format.records import Failure
 from queuedriver.processors.child import Child, Ended, Tail
 
 # What spawn says when the machine is short of something; it says nothing about the document.
-_SHORTAGES = frozenset(
-    {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR}
-)
+_SHORTAGES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR}
 # In seconds: long enough for a build or a neighbour to finish.
 _SHORTAGE_DELAY = 10.0
 _DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+# As os.environ and os.environb have one.
+Environ = Mapping[str, str] | Mapping[bytes, bytes]
 
 
 class Program:
@@ -95,16 +95,22 @@ def prepare() -> None:
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         with contextlib.suppress(ValueError):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _keep_descriptors()
+    # Where we were started with one of the three standard descriptors closed, a pipe of ours could
+    # become it, and be overwritten while a child's own are put in place.
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    # Python's own are not inherited. What our starter left open would be: a child that stays would
+    # hold a lock of somebody's, or keep a pipe from ending.
+    for name in os.listdir("/proc/self/fd"):
+        # The listing's own descriptor is gone by now.
+        with contextlib.suppress(OSError):
+            if (fd := int(name)) > 2:
+                os.set_inheritable(fd, False)  # noqa: FBT003 - the name says what it sets
 
 
 def spawn(
-    path: str,
-    arguments: list[str],
-    environ: Mapping[str, str] | Mapping[bytes, bytes],
-    stdin: int | None,
-    stdout: int,
-    stderr: int,
+    path: str, arguments: list[str], environ: Environ, stdin: int | None, stdout: int, stderr: int
 ) -> Child:
     """Start a program once, in the directory that we are in. Without `stdin` it reads an empty one.
     OSError where it cannot be started."""
@@ -179,18 +185,3 @@ def _cannot_start(error: OSError, path: str) -> Exception:
         errno.E2BIG: "the environment and the arguments are larger than the system passes on",
     }.get(number, "look at its permissions")
     return ConfigError(f"{path} cannot be started: {reason}; {hint}")
-
-
-def _keep_descriptors() -> None:
-    # Where we were started with one of the three standard descriptors closed, a pipe of ours could
-    # become it, and be overwritten while a child's own are put in place.
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(fd)
-    # Python's own are not inherited. What our starter left open would be: a child that stays would
-    # hold a lock of somebody's, or keep a pipe from ending.
-    for name in os.listdir("/proc/self/fd"):
-        # The listing's own descriptor is gone by now.
-        with contextlib.suppress(OSError):
-            if (fd := int(name)) > 2:
-                os.set_inheritable(fd, False)  # noqa: FBT003 - the name says what it sets
