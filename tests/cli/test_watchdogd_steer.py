@@ -164,6 +164,14 @@ def test_numbers_of_drivers_are_written_where_watchdogs_read_them(file: Path, wa
     assert numbers(file) == {"scale-out": "0\n", "scale-parse@rose": "auto\n"}
 
 
+def test_two_numbers_for_one_stage_are_no_number(file: Path, watch: Watch) -> None:
+    publish(file, report())
+    called = watch("scale", "parse=4", "parse=2")
+    assert called.code == 2
+    assert "'parse=2': another number was given before" in called.err
+    assert numbers(file) == {}
+
+
 def test_very_many_drivers_are_asked_back(file: Path, watch: Watch) -> None:
     publish(file, report(processors=4))
     assert watch("scale", "parse=64", "out=2") == (0, "", "")

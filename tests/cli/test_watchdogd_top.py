@@ -250,7 +250,7 @@ def test_drivers_are_scaled_and_restarted(file: Path) -> None:
         assert any(name.startswith("restart-parse-2@rose-") for name in listed(control))
     (notes,) = (control / "events").glob("operators@*")
     said = [json.loads(line)["message"] for line in notes.read_text().splitlines()]
-    assert said == ["scale parse=4", "restart parse-2 on rose"]
+    assert said == ["scale parse to 4 drivers on each host", "restart parse-2 on rose"]
 
 
 def test_what_was_discarded_for_one_cause_is_tried_again(file: Path) -> None:

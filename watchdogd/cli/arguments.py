@@ -39,7 +39,9 @@ def numbers_of(words: Iterable[str], *, alone: bool = False) -> dict[str, int | 
         if said is None or not (said["stage"] or alone):
             right = "parse=4, parse=auto" + ", 4 or auto" * alone
             raise BadArgument(f"{word!r} is not understood; right would be {right}")
-        found[said["stage"] or ""] = int(said["number"]) if said["number"] else None
+        if (name := said["stage"] or "") in found:
+            raise BadArgument(f"{word!r}: another number was given before; give one of them")
+        found[name] = int(said["number"]) if said["number"] else None
     return found
 
 
