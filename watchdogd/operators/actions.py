@@ -2,7 +2,7 @@
 
     .watchdogd/events/operators@<host>-<uid>.jsonl     who asked for what, and when
 
-What is asked has been looked up already: stages and drivers are some that there are. A move returns
+What is asked has been looked up already: hosts and drivers are some that there were. A move returns
 what whoever asked should be told besides, mostly nothing. A note that cannot be written stops
 nobody, and is told of, too.
 """
@@ -63,8 +63,11 @@ class Asked(NamedTuple):
 
 
 def carry_out(chosen: Chosen, asked: Sequence[Asked], who: str) -> list[str]:
-    """Do what was asked: one thing, of one stage or driver or of several."""
+    """Do what was asked: one thing, of one stage or driver or of several. NotFound for a stage that
+    the file has no more since it was asked for: a number for it would be of any later one."""
     _check_root(chosen)
+    for one in asked:
+        stages_of(chosen, one.stage)
     told = _MOVES[asked[0].do](chosen, asked)
     for one in asked:
         told += _note(chosen, who, one.words, stage=one.stage, driver=one.driver)

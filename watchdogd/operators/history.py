@@ -47,8 +47,8 @@ _SPARED = 86400.0
 # How rates went is told of so many minutes, a character each.
 _TREND = 24
 _HEIGHTS = "▁▂▃▄▅▆▇█"
-# Of a week's hosts, which may be as many as Slurm had elements, no more are read.
-_MOST_HOSTS = 10_000
+# Of the hosts of a period, which may be as many as Slurm had elements, no more are read.
+_MOST_HOSTS = 1000
 # What nobody wrote, or only others may read, is a gap: it hides nothing else.
 _UNREAD = (FileNotFoundError, NotADirectoryError, PermissionError)
 
@@ -275,7 +275,7 @@ def read(
     except _UNREAD:
         return found
     with closing(directory):
-        every = islice(directory.names(), _MOST_HOSTS)
+        every = islice(_writers(directory, stage, since), _MOST_HOSTS)
         for host in every if hosts is None else map(host_file, hosts):
             for slot, moment in _of_host(directory, f"{host}/{stage}{SUFFIX}", first, last, step):
                 before = found[slot - first]
@@ -301,6 +301,14 @@ def trend(rates: Sequence[float | None]) -> str:
         " " if one is None else _HEIGHTS[round(one / most * (len(_HEIGHTS) - 1)) if most else 0]
         for one in rates
     )
+
+
+def _writers(directory: Directory, stage: str, since: float) -> Iterator[str]:
+    """Yield the hosts that have written of a stage since an instant."""
+    for host in directory.names():
+        with suppress(*_UNREAD):
+            if directory.status(f"{host}/{stage}{SUFFIX}").st_mtime >= since - _SPARED:
+                yield host
 
 
 def _of_host(

@@ -197,12 +197,12 @@ def without_ended(hosts: Hosts, slurm: "Facts") -> Hosts:
     from watchdogd.slurm.elements import is_element
 
     there = {one.host for one in slurm.elements}
-    ended = tuple(
-        one
-        for one in hosts.seen
-        if not one.alive and one.report.host not in there and is_element(one.report.host)
-    )
-    return hosts._replace(seen=tuple(one for one in hosts.seen if one not in ended), ended=ended)
+
+    def has_ended(one: SeenHost) -> bool:
+        return not one.alive and one.report.host not in there and is_element(one.report.host)
+
+    left = tuple(one for one in hosts.seen if not has_ended(one))
+    return hosts._replace(seen=left, ended=tuple(filter(has_ended, hosts.seen)))
 
 
 def _result(queue: str, chosen: Chosen, now: float) -> Result:

@@ -67,6 +67,7 @@ class Host:
             with closing(Directory.open(self.root / ".watchdogd")) as control:
                 sample = Sample(self.documents, self.counted.counted, **more)
                 self.writer.write(control, {"parse": sample}, at, self.began_at)
+            os.utime(self.ring, (at, at))
 
     @property
     def ring(self) -> Path:
@@ -207,6 +208,21 @@ def test_what_hosts_that_are_there_wrote_is_seen_however_many_others_once_did(
     (parse,) = [one for one in view.stages if one.name == "parse"]
     assert parse.outlook.kind == "stalled"
     assert any(rate is not None for rate in history.trends(view)["parse"])
+
+
+def test_past_of_a_stage_is_that_of_the_hosts_that_wrote_then_however_many_did_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_MOST_HOSTS", 2)
+    for days, name in enumerate(("rose", "fern", *"abcdefgh")):
+        host = Host(tmp_path, name)
+        at = START - days * 86400
+        host.began_at = at
+        host.turn(at)
+        host.turn(at + 60, done=6)
+    _, found = read(str(tmp_path), "parse", START, START + 60, COARSE)
+    assert found is not None
+    assert found.done == pytest.approx(0.1)
 
 
 def test_elements_that_have_ended_are_not_missed_and_what_they_wrote_is_seen() -> None:

@@ -245,6 +245,16 @@ def test_words_of_strangers_make_no_series_of_their_own() -> None:
     assert value(found, "drivers", state="other") == 2
 
 
+def test_drivers_are_told_by_each_word_that_the_page_of_states_has_for_them() -> None:
+    one = host("rose")
+    said = zip(one.report.drivers, ("silent", "unknown"), strict=True)
+    drivers = tuple(replace(driver, state=word) for driver, word in said)
+    found = samples(seen(one._replace(report=replace(one.report, drivers=drivers))))
+    assert value(found, "drivers", state="silent") == 1
+    assert value(found, "drivers", state="unknown") == 1
+    assert value(found, "drivers", state="other") is None
+
+
 def test_text_has_no_timestamps() -> None:
     text, _ = exposition(seen(host("rose")), {})
     for line in text.decode().splitlines():

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pyte
@@ -13,7 +14,7 @@ import pytest
 
 from queuedriver.claims.outcomes import cause_key
 from queuedriver.cli.render import Paint, width
-from queuedriver.errors import FileSystemTrouble
+from queuedriver.errors import FileSystemTrouble, NotFound
 from queuedriver.format.records import Failure
 from tests.cli.pipelines import make_with_intake, report
 from watchdogd.cli import screen
@@ -187,6 +188,17 @@ def test_nothing_is_read_or_done_below_a_root_that_does_not_answer(tmp_path: Pat
     with pytest.raises(FileSystemTrouble, match="does not answer"):
         live._done(chosen, Seen(look(chosen)), Wish("pause", "parse"))
     assert not list(tmp_path.rglob("PAUSE"))
+
+
+@pytest.mark.parametrize("act", ["pause", "resume", "scale", "restart"])
+def test_nothing_is_done_to_a_stage_that_is_gone_since_somebody_was_asked_about_it(
+    act: Literal["pause", "resume", "scale", "restart"], tmp_path: Path
+) -> None:
+    chosen = choose(str(make_with_intake(tmp_path)))
+    before = sorted(Path(chosen.pipeline.root).rglob("*"))
+    with pytest.raises(NotFound, match="no stage 'gone' in this pipeline"):
+        live._done(chosen, Seen(look(chosen)), Wish(act, "gone", more=1))
+    assert sorted(Path(chosen.pipeline.root).rglob("*")) == before
 
 
 def test_history_that_cannot_be_read_is_said_and_ends_nothing(

@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("jinja2")
 
+from msgspec.structs import replace
+
 from queuedriver.format.names import second_docid
 from tests.page_inputs import (
     answered,
@@ -138,6 +140,20 @@ def test_nothing_is_done_to_what_there_is_not(words: str, chosen: Chosen, facts:
     before = control(chosen)
     assert answered(post(f"/do?{words}"), facts, chosen).status in (400, 404, 503)
     assert control(chosen) - {"events"} == before - {"events"}
+
+
+@pytest.mark.parametrize("do", ["pause", "resume", "scale", "restart"])
+def test_nothing_is_asked_of_a_stage_that_is_gone_since_the_page_was_drawn(
+    do: str, chosen: Chosen, facts: Facts
+) -> None:
+    before = control(chosen)
+    left = tuple(one for one in chosen.pipeline.stages if one.name != "parse")
+    now = chosen._replace(pipeline=replace(chosen.pipeline, stages=left))
+    number = {"number": "3"} if do == "scale" else {}
+    came = answered(post(f"/do?do={do}&stage=parse", number), facts, now)
+    assert came.status == 404
+    assert b"no stage &#39;parse&#39; in this pipeline" in came.body
+    assert control(chosen) == before
 
 
 # Trying again
