@@ -6,6 +6,7 @@ import operator
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -41,9 +42,10 @@ _QUICK = ("tests/unit/", "tests/simulation/test_simulated_kernel.py")
 
 # Processes of tests for each processor, as most tests wait most of the time; and at most.
 _FOR_EACH, _AT_MOST = 2, 16
-# Where tests wait for other processes most of the time; all others compute. Dealt in turns, they
-# leave no processor idle; those first of which one takes long.
+# Where tests wait for other processes most of the time; all others compute. Dealt in turns, until
+# so much of a run is over, they leave no processor idle.
 _WAITING = ("tests/slurm/", "tests/network/", "tests/integration/", "tests/contract/")
+_WAITING_UNTIL = 0.9
 # Files whose tests stay in one process, as they share what takes long to start: guests, a browser.
 _TOGETHER = ("tests/network/test_nfs.py", "tests/integration/test_page_in_a_browser.py")
 
@@ -120,10 +122,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return tests that wait and tests that compute in turns, by their shares of all."""
-    waiting = [one for place in _WAITING for one in items if one.nodeid.startswith(place)]
+    """Return tests that wait and tests that compute in turns, by their shares of all: those that
+    wait in an order without rhyme, as those of one file take as long; and none of them at the end,
+    when nothing is left that would be done meanwhile."""
+    waiting = [one for one in items if one.nodeid.startswith(_WAITING)]
+    waiting.sort(key=lambda one: zlib.crc32(one.nodeid.encode()))
     computing = [one for one in items if not one.nodeid.startswith(_WAITING)]
-    placed = [(at / len(some), one) for some in (waiting, computing) for at, one in enumerate(some)]
+    placed = [(at / len(computing), one) for at, one in enumerate(computing)]
+    placed += [(_WAITING_UNTIL * at / len(waiting), one) for at, one in enumerate(waiting)]
     return [one for _, one in sorted(placed, key=operator.itemgetter(0))]
 
 

@@ -97,9 +97,10 @@ def hand_over(claim: Claim) -> bool:
     """Commit, publish and finish a claim of which all is as usual, without a look. False: not all
     of it was done, and `complete` goes on from the name that the claim has then.
 
-    Usual is: one output of bytes, written here under the default name, of a document that never
-    failed nor was troubled, in a queue that is not durable, has no archive and keeps both of two
-    equal names, where a rename can refuse to replace (`InputQueue.plain`, `Outputs.blind`).
+    Usual is: one output under the default name, written here or looked for since, of a document
+    that never failed nor was troubled, in a queue that is not durable, has no archive and keeps
+    both of two equal names, where a rename can refuse to replace (`InputQueue.plain`,
+    `Outputs.make_blind`).
     """
     stem = claim.outputs.stem
     source, output, rename_new = claim.of.handing

@@ -8,10 +8,11 @@ failed before comes last, but first in every eighth. So neither kind can starve 
 
 Drivers of one queue would all walk the same listing from its head and lose most races. So each
 tries its own share first: the names are divided by inode number, which a listing has for nothing
-and a rename keeps. A pass that found none of its own is followed by one that helps the others, as
-is every eighth; so no share stands still because its driver does. Who has which share follows from
-who lives. Drivers may see that differently for a while: then they lose some races, and whoever has
-lost one drops what was listed, looks who is there, and goes on with the next block.
+and a rename keeps. Who has found none of its own for a pass, or two after a lost race, helps the
+others in the next, and in every eighth; so no share stands still because its driver does. Who has
+which share follows from who lives. Drivers may see that differently for a while: then they lose
+some races, and whoever has lost one drops what was listed, looks who is there, and goes on with the
+next block.
 
 `Lookahead` has the names that are next, and knows whether the queue is drained: when two whole
 passes showed nothing, and the directory did not change from before the first to after the second.
@@ -25,7 +26,7 @@ from collections.abc import Callable, Collection, Container, Generator, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from queuedriver.claims.attempts import Attempts
 from queuedriver.claims.counts import Counts, Pass
@@ -262,10 +263,22 @@ class Picker:
         # Late: exact orders alone want it.
         from heapq import nsmallest
 
-        looked_at = (one for block in self._read() for one in self._look(block))
-        ranked = (self._rank(entry.name, item) for entry, item in looked_at)
-        if found := nsmallest(_KEEP_SORTED, ranked):
+        last: tuple[Any, ...] = ()
+        while True:
+            looked_at = (one for block in self._read() for one in self._look(block))
+            ranked = (self._rank(entry.name, item) for entry, item in looked_at)
+            found = nsmallest(_KEEP_SORTED, (one for one in ranked if one > last))
+            if not found:
+                return
             yield [name for *_, name in reversed(found)]
+            was = self._pass
+            if was.got > 0:
+                return
+            # None of these was to be had: what comes after them is not to wait for people.
+            last = found[-1]
+            self._pass = Pass(
+                given=was.given, missed=was.missed, refused=was.refused, lost=was.lost
+            )
 
     def _rank(self, name: str, item: Item) -> tuple[bool, int, int, str, str]:
         failed_first, age = (self.passes + 1) % _PATIENCE == 0, 0
@@ -408,8 +421,8 @@ def _split(
 ) -> tuple[list[str], list[_Line]]:
     """Return the names of a block that never were tried and are in a share; and what is no such
     name at all."""
-    # No call of ours for each: with many drivers most names are others'. Who is alone asks for no
-    # numbers, and where all names wait and are ours, nothing is left to look at.
+    # No call of ours for each: with many drivers most are others'. Who is alone has all names,
+    # and where all names wait and are ours, nothing is left to look at.
     if dealt == 1:
         waiting = [e.name for e in block if e.name.endswith(".ready")]
     else:

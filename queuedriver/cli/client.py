@@ -142,10 +142,12 @@ def collect(ends: Iterator[tuple[str, Ended]], to: str | None) -> int:
     """Write answers down as they come; return the exit code."""
     failed = 0
     with ExitStack() as at_end:
-        directory = at_end.enter_context(Directory.open(to, create=True)) if to else None
+        directory = (
+            at_end.enter_context(Directory.open(to, create=True)) if to is not None else None
+        )
         for name, ended in ends:
             why = ended.why
-            if not why and to and directory is not None:
+            if not why and to is not None and directory is not None:
                 if lost := write_results(directory, to, name, ended.results):
                     why = f"not all of its answer is kept: {lost}"
             elif not why:

@@ -116,7 +116,8 @@ class Journal:
         )
 
     def add(self, events: list[Event]) -> None:
-        """Remember events that are made already, as those of many documents at once."""
+        """Remember events that are made already, as those of many documents at once; and write what
+        is remembered, where that is much."""
         if len(self.pending) >= _MAX_PENDING:
             # A tenth at once: dropping one from the head of a list moves all the others.
             count = _MAX_PENDING // 10

@@ -119,6 +119,12 @@ class Breaker:
         """Return whether nothing is to be claimed."""
         return self.trip is not None or self.holds
 
+    @property
+    def fails(self) -> bool:
+        """Return whether our latest document failed, as far as was noted: what is done after it is
+        to be noted at once, for others count our failures."""
+        return self._own.streak > 0
+
     # What became of documents
 
     def worked(self) -> None:

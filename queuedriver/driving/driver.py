@@ -352,7 +352,7 @@ class Turns(Loop):
     def _is_apart(self, queue: InputQueue, *, usual: bool) -> bool:
         """Tell whether there is to be a look at the other queues, or at what waits, after each
         document of a queue; or whether others may have to be handed over before it."""
-        if self.resting or queue is not self.queues[0]:
+        if self.resting or queue is not self.queues[0] or self.breaker.fails:
             return True
         return self._durable and not (usual and self.group.is_of(queue))
 
@@ -381,7 +381,7 @@ class Turns(Loop):
         if self._hopeless is not None:
             raise self._hopeless
         for queue in self.queues:
-            if len(queue.handed_over) >= _NOTED_TOGETHER:
+            if len(queue.handed_over) >= _NOTED_TOGETHER or self.breaker.fails:
                 queue.note_handed_over()
         if self._counts:
             self.count()

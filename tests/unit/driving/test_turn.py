@@ -9,10 +9,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from queuedriver.claims import picking
 from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.document import Document, Output
@@ -192,6 +194,57 @@ def test_a_success_that_waits_for_its_sync_ends_a_streak_of_failures(
         group.work(docid)
     assert group.registration.streak == 1
     assert bench.ls() == ["bad1.failed", "bad2.failed"]
+
+
+def test_a_success_after_failures_is_told_before_the_next_document(tmp_path: Path) -> None:
+    """Others count our failures as their own: the next document may take an hour."""
+    for number in range(4):
+        path = tmp_path / f"in/{number}.ready"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    told: list[int] = []
+
+    def process(document: Document) -> bytes:
+        assert isinstance(driver._loop, Turns)
+        told.append(driver._loop.breaker.beats[0].registration.streak)
+        if document.docid in "01":
+            raise ValueError("bad")
+        return b""
+
+    options = Options(retries=0, drain=True, order="name")
+    driver = Driver(tmp_path / "in", process, tmp_path / "out", options=options)
+    driver.run()
+    assert told == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("order", ["fair", "name", "age"])
+def test_what_nobody_may_claim_keeps_neither_what_is_behind_it_nor_a_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Literal["fair", "name", "age"]
+) -> None:
+    monkeypatch.setattr(picking, "_KEEP_SORTED", 16)
+    (tmp_path / "in").mkdir()
+    for number in range(40):
+        path = tmp_path / f"in/theirs{number:02}.ready"
+        path.touch()
+        # As age goes by whole seconds on some file systems.
+        os.utime(path, (number, number))
+    (tmp_path / "in/zebra.ready").touch()
+    rename, done = os.rename, []
+
+    def refuse(source: str, target: str, **where: Any) -> None:
+        if source.startswith("theirs") and source.endswith(".ready"):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), source)
+        rename(source, target, **where)
+
+    monkeypatch.setattr(os, "rename", refuse)
+
+    def process(document: Document) -> bytes:
+        done.append(document.docid)
+        return b""
+
+    options = Options(drain=True, order=order)
+    left = Driver(tmp_path / "in", process, tmp_path / "out", options=options).run()
+    assert (done, left.exit_code) == (["zebra"], 75)
 
 
 # A file system in trouble
