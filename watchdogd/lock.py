@@ -21,8 +21,9 @@ from watchdogd.host import answers
 from watchdogd.report import HOSTS, Alien, HostReport, decode, last_report, ticks_of
 
 # Seconds of silence after which a watchdog that cannot be seen from here is gone: it says something
-# every four, or a little later. And how often it is listened to.
-_GONE_AFTER = 10.0
+# every four or five, which is copied with the next look at all queues, eleven seconds after the one
+# before where a root is slow. And how often it is listened to.
+_GONE_AFTER = 20.0
 _LISTEN_EVERY = 0.5
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from queuedriver.disk.filesystem import open_fd
-from queuedriver.driving.lifetime import OUT_OF_TIME, TimeLeft
+from queuedriver.driving.lifetime import OUT_OF_TIME, TimeLeft, time_left
 from queuedriver.driving.live_status import Board, Totals
 from queuedriver.driving.measurements import Counted
 from queuedriver.errors import BUG, ConfigError
@@ -97,9 +97,9 @@ class StageDrivers:
         self._context = context
         # When there last was something to do or to come.
         self._not_done_at = 0.0
-        # What a driver said that left as the time left was too short for a document: it may know of
-        # more documents than we, and time does not become more.
-        self._out_of_time = ""
+        # So many seconds were too few for a document when a driver left for that, and what it said:
+        # it may know of more documents than we. A clock that is set back makes them more.
+        self._out_of_time = (-math.inf, "")
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
 
@@ -241,8 +241,10 @@ class StageDrivers:
         if run is None or (ended := run.child.exit) is None:
             return False
         life = slot.died(ended, self.stage, now)
-        if life and life.word == OUT_OF_TIME:
-            self._out_of_time = life.why
+        until = self._context.until
+        # One that was adopted has the time that an earlier watchdog was given.
+        if life and life.word == OUT_OF_TIME and until is not None and run.order.until == until:
+            self._out_of_time = time_left(until, time.time()), life.why
         if life and life.ended_for == HUNG and run.stage.timeout == "auto":
             self.pace.was_late(run.glimpse.docid)
         return True
@@ -308,8 +310,11 @@ class StageDrivers:
     def late(self) -> str:
         """Return why what a driver would begin now would not be done in time; "" while it would."""
         stage, until = self.stage, self._context.until
-        if until is None or self._out_of_time:
-            return self._out_of_time
+        if until is None:
+            return ""
+        too_few, why = self._out_of_time
+        if time_left(until, time.time()) <= too_few:
+            return why
         known = TimeLeft(until, None if stage.timeout == "auto" else stage.timeout, stage.grace)
         known.learn(self.pace.durations)
         return known.over(time.time(), self.pace.startup or 0.0)

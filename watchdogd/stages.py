@@ -148,6 +148,16 @@ class Stages:
         whys = [one.late for one in self.managed.values()]
         return whys[0] if whys and all(whys) and self.settled else ""
 
+    @property
+    def alive(self) -> list[Stage]:
+        """Return the stages of which something runs, or is about to, each as those have it that may
+        take longest to leave."""
+        return [
+            max((one.stage, *(slot.run.stage for slot in one.slots if slot.run)), key=ends_within)
+            for one in self.everyone
+            if not one.settled
+        ]
+
     def reap(self, now: float) -> int:
         """Take note of drivers that have come or ended; return how many have ended."""
         return sum(one.reap(now) for one in self.everyone)

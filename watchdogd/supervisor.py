@@ -50,7 +50,7 @@ _TRY_AGAIN = 1.0
 _RECOVER_EVERY = 5.0
 # How often the report is saved while nothing is done, while documents are, and while a driver's
 # state changes; as a share of that, so much sooner with a turn that is made anyway, or later with
-# one of its own. Who listens whether another watchdog is there does so for 10 s (lock.py).
+# one of its own. Who listens whether another watchdog is there does so for 20 s (lock.py).
 _REPORT_IDLE_EVERY = 4.0
 _REPORT_EVERY = 2.0
 _REPORT_CHANGES_EVERY = 0.2
@@ -238,7 +238,7 @@ class Supervisor:
             return
         self.context.leaving = True
         self._notifier.stopping()
-        self._notifier.extend(leaving_takes(self.pipeline.stages))
+        self._notifier.extend(leaving_takes(self.stages.alive))
         if why:
             self._events.say("note", f"leaving: {why}; a second signal hurries the documents")
 

@@ -157,6 +157,22 @@ def test_scripts_can_be_read_and_nothing_is_submitted(
     assert not (file.parent / "queues").exists()
 
 
+def test_scripts_that_are_shown_know_their_group_as_those_that_are_submitted_do(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    called = call(capsys, "start", file, "--dry-run", "--nodes", "1", "ocr=1")
+    assert "export WATCHDOGD_SLURM_SUBMISSION='{}'\n" in called.out
+    assert 'export WATCHDOGD_SLURM_SUBMISSION=\'{"stage":"ocr"}\'\n' in called.out
+
+
+def test_no_script_is_shown_before_all_are_known_to_be_right(
+    file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    file.write_text(f'{TEXT}grace = "10 min"\n')
+    called = call(capsys, "start", file, "--dry-run", "--nodes", "1", "ocr=1", "--time", "8min")
+    assert (called.code, called.out) == (2, "")
+
+
 def test_start_submits_what_is_missing_once_however_often_it_is_typed(
     file: Path, slurm: SlurmDouble, capsys: Capsys
 ) -> None:

@@ -115,14 +115,15 @@ def start(
     if len(asked) < len(numbers):
         raise BadArgument("auto: without a number start goes by the work that waits; leave it out")
     chosen = Submission(drain=drain, partition=partition, time=time_limit, account=account)
+    texts = []
     for request in elements.requests(found):
         least = 0 if asked else max(1, request.slurm.nodes.min)
-        one = replace(chosen, elements=asked.get(request.name, least))
-        # Before anything is done: what is chosen may be refused.
+        one = replace(chosen, stage=request.name, elements=asked.get(request.name, least))
+        # Before anything is done, or shown: what is chosen may be refused.
         text = elements.script(found, request, one, key(found), program())
-        if dry_run and one.elements:
-            print(text, end="")
+        texts += [text] if one.elements else []
     if dry_run:
+        print(*texts, sep="", end="")
         return
     os.makedirs(found.root, exist_ok=True)
     with Ledger.open(found, create=True) as ledger:

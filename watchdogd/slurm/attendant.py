@@ -183,7 +183,9 @@ def tidy(root: str, there: Iterable[Element], now: float) -> None:
     named = {name for one in there for name in (one.host, *one.jobs)}
     for place in (*control.OUR_DIRECTORIES, elements.LOGS):
         kept = HOUR if place == control.HOSTS else _WEEK
-        with suppress(NotFound), submissions.below(root, place, create=False) as directory:
+        # Never made, or removed by others meanwhile.
+        gone = suppress(NotFound, FileNotFoundError)
+        with gone, submissions.below(root, place, create=False) as directory:
             for name in list(directory.names()):
                 host = name.partition(".")[0]
                 is_left = elements.is_element(host) and host not in named

@@ -472,6 +472,17 @@ def test_a_log_that_is_being_written_stays_whatever_its_element_is_called(
         assert sorted(logs.names()) == ["11_1.log", "12345678_23.log"]
 
 
+def test_what_others_remove_meanwhile_is_no_trouble_and_the_other_places_are_tidied(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with below(pipeline.root, LOGS) as logs:
+        logs.write_new("11_1.log", b"")
+        at, names = logs.status("11_1.log").st_mtime, Directory.names
+        # An element beside it has seen it to be old, too, and was faster.
+        monkeypatch.setattr(Directory, "names", lambda self: iter(["11_2.log", *names(self)]))
+        tidy(pipeline.root, [], at + 8 * 24 * HOUR)
+
+
 def test_a_key_is_that_of_one_root_by_whichever_links_it_is_reached(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:

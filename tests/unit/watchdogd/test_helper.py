@@ -437,6 +437,16 @@ def test_reloaded_pipeline_is_that_of_the_next_helper(bench: Bench) -> None:
     assert helper.brief.pipeline == other
 
 
+def test_each_helper_is_told_which_processes_are_drivers(bench: Bench, tmp_path: Path) -> None:
+    heard, told = tmp_path / "heard", to_line(Errands(drivers=(7, 8)))
+    helper = bench.start(f"cat >> {heard}")
+    helper.measure((7, 8))
+    until(lambda: heard.exists() and heard.read_bytes().count(told) == 1)
+    helper.abandon()
+    helper.tend(now=RESTART_EVERY)
+    until(lambda: heard.read_bytes().count(told) == 2)
+
+
 def answers(read: Read) -> str:
     """A helper that answers each line but the first with this."""
     line = to_line(Message(read=read)).decode()

@@ -3,11 +3,14 @@
 import math
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from queuedriver.driving.lifetime import OUT_OF_TIME
 from queuedriver.driving.live_status import Board, Totals
 from tests.waiting import until
 from watchdogd import driver_ids
@@ -26,14 +29,17 @@ MB = 10**6
 class House:
     """The stages of one host, and what was told of them."""
 
-    def __init__(self, directory: Path, *stages: Stage, **host: Any) -> None:
+    def __init__(
+        self, directory: Path, *stages: Stage, ends_at: float | None = None, **host: Any
+    ) -> None:
         self.directory = directory
         (directory / "boards").mkdir(exist_ok=True)
         self.told: list[tuple[str, str, str]] = []
         self.children = Children()
         self.host = host
         self.view = QueueView()
-        context = Context("rose", str(directory), self.view, self._say, self.children)
+        say, children = self._say, self.children
+        context = Context("rose", str(directory), self.view, say, children, ends_at)
         self.stages = Stages(self._pipeline(stages), context)
         self.queues: dict[str, QueueSeen] = {}
         self.numbers: dict[str, int | None] = {}
@@ -287,6 +293,63 @@ def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
     house.turn()
     assert seen == [["two-1", "two-2", "three-1"], ["three-1"], []]
     assert house.stages.settled
+
+
+def test_end_of_a_watchdog_takes_as_long_as_drivers_that_were_told_a_longer_grace(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path, stage("one", 2, grace=3600.0), stage("two", grace=60.0))
+    house.begin()
+    house.live("one-1", 100.0)
+    house.live("two-1", 100.0)
+    house.man(stage("one", 2, grace=1.0), stage("two", grace=120.0))
+    assert [one.grace for one in house.stages.alive] == [3600.0, 120.0]
+    for name in ("one-1", "two-1"):
+        end(house, name)
+
+
+def test_end_of_a_watchdog_takes_as_long_as_stages_that_the_file_has_no_more(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path, stage("one", grace=3600.0), stage("two"))
+    house.begin()
+    house.live("one-1", 100.0)
+    house.man(stage("two"))
+    assert [one.grace for one in house.stages.alive] == [3600.0]
+    end(house, "one-1")
+
+
+def test_driver_that_leaves_for_want_of_time_tells_of_what_is_left_and_a_clock_set_back_undoes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    house = House(tmp_path, stage("one"), ends_at=now + 3600)
+    house.begin()
+    assert house.stages.managed["one"].late == ""
+    leave_for_want_of_time(house, "one-1")
+    assert house.stages.managed["one"].late == house.stages.out_of_time == "an hour is too short"
+    monkeypatch.setattr(time, "time", lambda: now - 60)
+    assert house.stages.managed["one"].late == house.stages.out_of_time == ""
+
+
+@pytest.mark.parametrize("ends_in", [None, 7200.0])
+def test_driver_whose_own_time_was_too_short_says_nothing_of_that_of_others(
+    tmp_path: Path, ends_in: float | None
+) -> None:
+    ends_at = None if ends_in is None else time.time() + ends_in
+    house = House(tmp_path, stage("one"), ends_at=ends_at)
+    house.begin()
+    # It was adopted: its time is that of the watchdog before this one.
+    leave_for_want_of_time(house, "one-1", until=time.time() + 3600)
+    assert house.stages.managed["one"].late == house.stages.out_of_time == ""
+
+
+def leave_for_want_of_time(house: House, name: str, **told: float) -> None:
+    slot, theirs = house.live(name, 100.0)
+    assert slot.run is not None
+    slot.run.order = replace(slot.run.order, **told)
+    theirs.left(OUT_OF_TIME, "an hour is too short", 0)
+    end(house, name)
 
 
 def test_driver_that_loads_may_take_as_long_as_the_file_says_by_now(tmp_path: Path) -> None:
