@@ -19,8 +19,8 @@ A protocol's broker is a subclass. It supplies these, and nothing else:
     probe          how a busy worker is asked once a second whether it is there
     farewell       how a worker is sent away; None: there is no word for it
     forget         that a worker is listed no more, and why: step the table, drop its own books
-    refusal        how a client is told that its request will not be done; `request_patience` says
-                   when it is not
+    refusal        how a client is told that its request will not be done; `request_patience` and
+                   `max_requests` say when it is not
     joined         what a new connection is told, where the transport has them
 
 and, where not every worker may have every work, its own `pick` around this one.
@@ -101,8 +101,9 @@ class Exchange(words.Session, Generic[W]):
     worker: type[W]
     settling_frees = True
     one_process = True
-    # How long a client's request waits for a worker, in seconds.
+    # How long a client's request waits for a worker, in seconds; and how many may.
     request_patience = math.inf
+    max_requests = 100_000
     # How many workers are listed at most.
     max_workers = 10_000
 
@@ -142,7 +143,7 @@ class Exchange(words.Session, Generic[W]):
 
     def refusal(self, request: Request, why: str, *, late: bool = False) -> Answer | None:
         """Return how a client is told that its request was discarded, or is not taken: nobody did
-        in time, or the queue is closed (`late`); None where there is no word for it."""
+        in time, too many wait, or the queue is closed (`late`); None: there is no word for it."""
         return None
 
     # A worker's life

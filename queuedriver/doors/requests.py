@@ -33,7 +33,8 @@ _MAGIC = b"queuedriver request 1\n"
 # How long a request is known, and how long an answer is kept for a client to come back; seconds.
 KNOWN_FOR = 600.0
 HELD_FOR = 60.0
-_MOST_KNOWN = 100_000
+# Twice as many as may wait: those are never forgotten, and one that can be is soon found.
+_MOST_KNOWN = 200_000
 # Bytes of answers that were sent and are remembered.
 _MOST_REMEMBERED = 64 << 20
 
@@ -119,7 +120,8 @@ class Requests:
     def keep(self, request: Request, now_us: int, now: float) -> str | Reply | None:
         """Write a request down; return its docid. An answer, if it has been given; None: it is at
         hand."""
-        self._forget_old(now)
+        # A new one takes a place; one that is repeated is not forgotten for that.
+        self._forget_old(now, _MOST_KNOWN if self.knows(request) else _MOST_KNOWN - 1)
         known = self._known.get(request.key)
         if known is not None:
             # Who repeats it may do so again.
@@ -149,6 +151,10 @@ class Requests:
     def late(self, now: float, patience: float) -> list[str]:
         """Return those that have waited for so long."""
         return [docid for docid, since in self.waiting.items() if now - since >= patience]
+
+    def knows(self, request: Request) -> bool:
+        """Tell whether it came before."""
+        return request.key in self._known
 
     # Its answer
 
@@ -248,13 +254,14 @@ class Requests:
             # Not to be answered again: asked again, it is done again.
             del self._known[reply.key]
 
-    def _forget_old(self, now: float) -> None:
-        while self._known:
+    def _forget_old(self, now: float, most: int) -> None:
+        for _ in range(len(self._known)):
             key, known = next(iter(self._known.items()))
-            if known.at + KNOWN_FOR > now and len(self._known) < _MOST_KNOWN:
+            full = len(self._known) > most
+            if known.at + KNOWN_FOR > now and not full:
                 return
-            if known.answer is None and len(self._known) < _MOST_KNOWN:
-                # It may be in a worker's hands for hours.
+            if known.answer is None and (known.docid in self.waiting or not full):
+                # Forgotten and asked again, it would be done twice. It may take a worker hours.
                 known.at = now
                 self._known.move_to_end(key)
             else:

@@ -315,12 +315,13 @@ class ServiceQueue(msgspec.Struct, eq=False):
     def ask(self, request: Request, now: float) -> str:
         """Keep a client's request, and let it wait; or answer it, if it has been answered. Return
         why it is not taken, if it is not."""
+        full = len(self.requests.waiting) >= self._exchange.max_requests
+        if full and not self.requests.knows(request):
+            return self._turn_away(request, "too many requests wait")
         try:
             found = self.requests.keep(request, time.time_ns() // 1000, now)
         except QueueClosed as error:
-            if request.answered:
-                told = self._exchange.refusal(request, "its queue is closed", late=True)
-                self.requests.turn_away(request, told)
+            self._turn_away(request, "its queue is closed")
             return str(error)
         if isinstance(found, str):
             self._waiting[names.waiting_name(found, 0)] = False
@@ -328,6 +329,12 @@ class ServiceQueue(msgspec.Struct, eq=False):
             # It has been answered, and that was lost on its way, or its client was.
             self.requests.send_again(found)
         return ""
+
+    def _turn_away(self, request: Request, why: str) -> str:
+        """Tell a client, if it waits, why its request is not taken; return that."""
+        if request.answered:
+            self.requests.turn_away(request, self._exchange.refusal(request, why, late=True))
+        return why
 
     def turn(self, now: float) -> Effects:
         """See once a second which requests are late, and which answers nobody came back for."""
@@ -358,11 +365,10 @@ class ServiceQueue(msgspec.Struct, eq=False):
         waiting.move_to_end(name, last=False)
         work = self.take(head, now)
         # One that nobody waits for is finished when it is taken.
-        if work is not None and work.request is not None and work.request.answered:
-            why = "no worker came in time"
-            if self._finish(self.dealt.pop(work.claim).claim, now):
-                answer = self._exchange.refusal(work.request, why, late=True)
-                self.requests.turn_away(work.request, answer)
+        if work is None or work.request is None or not work.request.answered:
+            return
+        if self._finish(self.dealt.pop(work.claim).claim, now):
+            self._turn_away(work.request, "no worker came in time")
 
 
 def _read(claim: Claim, requests: Requests, most: int) -> tuple[bytes, Request | None]:

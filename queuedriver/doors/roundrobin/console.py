@@ -37,6 +37,8 @@ from queuedriver.operating.queue import Queue
 
 PROMPT = "> "
 QUIT = "quit"
+# Bytes of a line: more is no command.
+_LONGEST = 64 * 1024
 # How many children `bulk` starts.
 CHILDREN = 10
 # From which level of -d on it is said which messages each has done.
@@ -85,6 +87,8 @@ class Terminal:
                 line, _, self._rest = self._rest.partition(b"\n")
                 self._prompted = False
                 yield line.decode("utf-8", "replace").split()
+            if len(self._rest) > _LONGEST:
+                self._rest = b""
 
     def prompt(self) -> None:
         """Await the next command."""

@@ -149,6 +149,41 @@ def test_request_is_known_until_it_is_answered_and_as_long_as_it_is_repeated(lif
     assert isinstance(requests.keep(ASKED, NOON, 31 * KNOWN_FOR), str)
 
 
+def test_request_that_waits_stays_known_however_many_come(
+    bench: "Bench", life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_KNOWN", 2)
+    requests = life()
+    many = [Request(b"%d" % number, ()) for number in range(4)]
+    for request in many:
+        kept(requests, request)
+    assert [requests.keep(request, NOON, 1.0) for request in many] == [None] * 4
+    assert len(bench.ls()) == 4
+
+
+def test_request_in_hand_is_not_forgotten_for_its_own_repetition(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_KNOWN", 2)
+    requests = life()
+    del requests.waiting[kept(requests)]
+    kept(requests, Request(b"another", ()))
+    assert requests.keep(ASKED, NOON, 1.0) is None
+
+
+def test_requests_that_are_over_do_not_pile_up_in_memory(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_KNOWN", 2)
+    requests = life()
+    kept(requests)
+    for number in range(9):
+        request = Request(b"%d" % number, (), answered=False)
+        requests.finished(kept(requests, request), 0.0)
+    assert len(requests._known) == 2
+    assert requests.keep(ASKED, NOON, 1.0) is None
+
+
 def test_request_that_was_discarded_is_done_anew_where_there_is_no_word_for_that(
     life: Life,
 ) -> None:

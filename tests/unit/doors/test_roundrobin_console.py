@@ -51,6 +51,12 @@ def test_lines_are_heard_when_they_are_whole_and_never_waited_for(ends: Ends) ->
     assert ends.types(b"ers\n\xff\n") == [["workers"], ["�"]]
 
 
+def test_line_that_never_ends_is_forgotten(ends: Ends) -> None:
+    for _ in range(40):
+        ends.types(b"x" * 4000)
+    assert [len(words[0]) < 70_000 for words in ends.types(b"\n")] == [True]
+
+
 def test_end_of_the_input_is_quit_and_is_said_once(ends: Ends) -> None:
     assert ends.ends() == [["quit"]]
     assert list(ends.terminal.lines()) == []

@@ -246,3 +246,21 @@ def test_request_that_failed_once_is_tried_again_before_its_client_is_told(
         assert (work.attempt, work.alone) == (attempt, attempt > 0)
         counter.source.end(work.claim, Failed(Failure(cause="exit", message="no")), 1.0)
     assert counter.sent == [(b"client", (b"discarded", b"no"))]
+
+
+def test_request_too_many_is_refused_and_one_that_is_repeated_is_not(
+    bench: "Bench", counter: Counter
+) -> None:
+    counter.exchange.max_requests = 1
+    assert counter.source.ask(ASKED, 0.0) == ""
+    assert counter.source.ask(Request(b"client/2", ()), 0.0)
+    assert counter.sent == [(b"client", (b"late", b"too many requests wait"))]
+    # For this one nobody waits.
+    assert counter.source.ask(Request(b"client/3", (), answered=False), 0.0)
+    assert len(counter.sent) == 1
+    assert counter.source.ask(ASKED, 0.0) == ""
+    assert len(bench.ls()) == 1
+    # There is room again.
+    counter.exchange.max_requests = 2
+    assert counter.source.ask(Request(b"client/2", ()), 0.0) == ""
+    assert len(bench.ls()) == 2
