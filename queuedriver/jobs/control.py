@@ -245,7 +245,10 @@ def _meant(queue: Queue, jobs: Sequence[str]) -> Iterator[Directory]:
 
 def _at_work(queue: Queue, job: str) -> list[str]:
     """Return the directories of the jobs that have this JobId or docid and were taken up."""
-    with queue.private.subdirectory(JOBS, create=True) as jobs:
+    jobs = queue.inside(JOBS)
+    if jobs is None:
+        return []
+    with jobs:
         named = [(name, read_record(jobs, f"{name}/{RECORD}", Record)) for name in jobs.names()]
     return [
         f"{JOBS}/{name}"

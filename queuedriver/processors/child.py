@@ -137,7 +137,7 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         if not self._reaped:
-            self._kill()
+            self.end_at_once()
 
     def keep(self, stderr: Stderr) -> None:
         """Read this pipe in every wait from now on, so that the child never blocks on it."""
@@ -199,24 +199,25 @@ class Child:
         _signal(self.pid, signal.SIGTERM)
         # One that is stopped gets its TERM only now.
         _signal(self.pid, signal.SIGCONT)
-        return self.reap(peak_memory) if self.ends_within(grace) else self._kill(peak_memory)
+        return self.reap(peak_memory) if self.ends_within(grace) else self.end_at_once(peak_memory)
 
     def kill(self) -> None:
         """Kill it with its group, and do not wait for the end."""
         _signal(self.pid, signal.SIGKILL)
 
-    def _kill(self, peak_memory: int | None = None) -> Ended:
+    def end_at_once(self, peak_memory: int | None = None, *, wait: bool = True) -> Ended:
+        """Kill it with its group; then reap."""
         self.kill()
         if self.ends_within(KILL_WAIT):
-            return self.reap(peak_memory)
+            return self.reap(peak_memory, wait=wait)
         # It hangs in a file system. What it writes there is under a name that nobody publishes.
         self._reaped = True
         os.close(self.pidfd)
         return Ended(peak_memory=peak_memory, hung=True)
 
-    def reap(self, peak_memory: int | None = None) -> Ended:
-        """Collect a child that has ended, and kill what is left of its group. What was seen of its
-        memory before goes into its end."""
+    def reap(self, peak_memory: int | None = None, *, wait: bool = True) -> Ended:
+        """Collect a child that has ended, kill what is left of its group, and wait for the end of
+        that. What was seen of its memory before goes into its end."""
         self._reaped = True
         _signal(self.pid, signal.SIGKILL)
         code = None
@@ -228,7 +229,7 @@ class Child:
             if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
                 peak_memory = peak_memory or usage.ru_maxrss * 1024
         os.close(self.pidfd)
-        alone = _group_ends(self.pid)
+        alone = not wait or _group_ends(self.pid)
         if self._stderr is not None:
             # Not to its end: a process that left the group may hold it open for ever.
             self._stderr.read()

@@ -414,6 +414,8 @@ def test_job_that_no_broker_has_taken_up_can_be_cancelled_and_not_held(pool: Poo
         assert queue.discarded() == ["job"]
         with pytest.raises(NotFound, match="no job"):
             control.cancel(queue, ["job"], journal)
+        # To look has made nothing.
+        assert not (pool.queue / PRIVATE / "jobs").exists()
         with pytest.raises(Unreachable):
             control.stop(queue, wire.STOP_ALL, None)
 
@@ -478,27 +480,80 @@ def test_client_that_is_out_of_time_gives_its_tasks_back_uncharged(pool: Pool) -
     pool.wait(lambda: set(pool.items(job).values()) == {"ready"}, "they wait, as if new")
 
 
-def test_task_that_was_ended_by_what_stopped_its_client_is_given_back_uncharged(
-    pool: Pool,
-) -> None:
+def test_tasks_that_were_ended_by_what_stopped_their_client_are_run_once_more(pool: Pool) -> None:
     pool.broker()
-    worker = pool.worker(1)
-    pool.submit(command="sim wait")
-    running(pool, 1)
-    # As systemd and Slurm stop all that there is of a service or a job; the client hears of both
+    worker = pool.worker(3)
+    pool.submit(command="sim wait", tasks=3)
+    running(pool, 3)
+    # As systemd and Slurm stop all that there is of a service or a job; the client hears of all
     # at once.
-    [task] = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+    tasks = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
     worker.signal(signal.SIGSTOP)
-    os.killpg(int(task), signal.SIGTERM)
+    for task in tasks:
+        os.killpg(int(task), signal.SIGTERM)
     worker.signal(signal.SIGTERM)
     worker.signal(signal.SIGCONT)
-    assert worker.ended()[0] == 0
-    [job] = pool.jobs()
-    pool.wait(lambda: set(pool.items(job).values()) == {"ready"}, "it waits, as if new")
+    assert worker.ended() == (0, "it was asked to")
     assert pool.results() == {}
     pool.go.touch()
-    pool.worker(1)
-    assert pool.until_done()["done"] == 1
+    pool.worker(3)
+    assert pool.until_done()["done"] == 3
+    assert ran(pool) == {"1": 2, "2": 2, "3": 2}
+
+
+def stopper(pool: Pool, last: str) -> tuple[str, ...]:
+    """A program that has its client asked to leave, and then ends so; what allows it."""
+    program = pool.root / "stopper"
+    program.write_text(f"#!/bin/sh\necho run $1 >> {pool.runs}\nkill -TERM $PPID\n{last}\n")
+    program.chmod(0o755)
+    return (f"stopper={program}",)
+
+
+@pytest.mark.parametrize("last", ["exit 1", "kill -KILL $$"])
+def test_task_that_fails_after_it_has_stopped_its_client_has_failed_for_good(
+    pool: Pool, last: str
+) -> None:
+    pool.broker()
+    worker = pool.worker(1, allow=stopper(pool, last))
+    pool.submit(command="stopper")
+    assert worker.ended() == (0, "it was asked to")
+    summary = pool.until_done()
+    assert (summary["errors"], summary["lost"]) == (1, 0)
+    assert set(pool.results()) == {"job", "job.1"}
+    assert ran(pool) == {"1": 1}
+
+
+@pytest.mark.parametrize("last", ["exit 143", "kill -TERM $$"])
+def test_task_that_stops_its_clients_and_itself_is_discarded_the_second_time(
+    pool: Pool, last: str
+) -> None:
+    pool.broker()
+    allow = stopper(pool, last)
+    first = pool.worker(1, allow=allow)
+    pool.submit(command="stopper")
+    assert first.ended() == (0, "it was asked to")
+    pool.worker(1, allow=allow)
+    summary = pool.until_done()
+    assert (summary["errors"], summary["lost"]) == (1, 1)
+    with Queue.open(pool.queue) as queue:
+        report = queue.report("job.1")
+        assert report is not None
+        assert report.failure.cause == "worker-lost"
+    assert ran(pool) == {"1": 2}
+
+
+def test_tasks_that_end_as_if_stopped_have_failed_where_nobody_stopped_their_client(
+    pool: Pool,
+) -> None:
+    program = pool.root / "ends"
+    program.write_text("#!/bin/sh\nexit 143\n")
+    program.chmod(0o755)
+    pool.broker()
+    worker = pool.worker(2, allow=(f"ends={program}",))
+    pool.submit(command="ends", tasks=4)
+    summary = pool.until_done()
+    assert (summary["errors"], summary["lost"]) == (4, 0)
+    assert worker.alive
 
 
 def test_broker_that_is_asked_to_leave_gives_back_what_does_not_end_in_time(pool: Pool) -> None:

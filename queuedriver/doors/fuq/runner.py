@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failed, Released
+from queuedriver.claims.outcomes import Failed, says_stopped
 from queuedriver.disk.filesystem import Directory
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.fuq import wire
@@ -53,7 +53,7 @@ def run_worker(
     asked: WorkerSettings, say: Callable[[str], None] = lambda words: None, *, last: bool = False
 ) -> Leave:
     """Run tasks until told to leave. QueueError when it cannot even start. `last`: the process is
-    about to end."""
+    about to end. From the first task on the process is in the root directory, and stays there."""
     prepare()
     with contextlib.ExitStack() as at_end:
         limits = Limits(Options(grace=asked.options.grace), last=last)
@@ -151,7 +151,7 @@ class _Loop:
 
     def _rest(self) -> bool:
         """Wait for the broker, a signal or the end of a task; report what has ended. Return whether
-        that was all there was to see."""
+        that was all there was to see, and to consider."""
         until = self._farewell_until
         if self._running and self._limits.leaving_at is not None:
             until = soonest(until, self._limits.deadline())
@@ -168,17 +168,20 @@ class _Loop:
             if not one.overdue and time.monotonic() >= one.began + self._timeout:
                 one.overdue = True
                 one.child.kill()
-        return 0 < len(ended) == len(woken)
+        return 0 < len(ended) == len(woken) and self._limits.leaving_at is None
 
     def _report(self, one: "Running") -> None:
-        """Report a task that has ended; give it back if what stops us may have ended it, too."""
+        """Report a task that has ended; not if what stops us may have ended it, too."""
         update = one.collect()
-        how = None if update.success or one.overdue else self._limits.fair(_failed(update))
-        if isinstance(how, Released):
-            effects = self._session.refused(one.task, how.reason)
-        else:
-            effects = self._session.ended(update)
-        self._talk.carry_out(effects, time.monotonic())
+        asked = self._limits.asked_at is not None
+        if asked and not one.overdue and says_stopped(_failed(update)):
+            # Lost to the broker when we leave, and charged: a task that stops its clients, and
+            # itself, would else be dealt for ever.
+            job = one.task.description
+            why = "ended when the client was asked to leave, and counts as lost"
+            self._talk.say(0, f"a task of job {job.job_id} ({job.name}) {why}")
+            return
+        self._talk.carry_out(self._session.ended(update), time.monotonic())
 
     # The end
 
@@ -248,7 +251,8 @@ class Running:
 
     def collect(self) -> JobStatusUpdate:
         """Return the report of a task that has ended."""
-        ended = self.child.reap()
+        # What is left of its group is killed, and no other task waits for the end of that.
+        ended = self.child.reap(wait=False)
         seconds = time.monotonic() - self.began
         log = _tail(self._log)
         os.close(self._log)
@@ -265,8 +269,8 @@ class Running:
 
     def abandon(self) -> None:
         """End it; nobody wants to know how it went."""
-        with self.child:
-            os.close(self._log)
+        self.child.end_at_once(wait=False)
+        os.close(self._log)
 
 
 def start(task: Task, site: Site) -> Running:
