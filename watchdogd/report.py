@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 VERSION = 1
 HOSTS = os.path.join(control.CONTROL, control.HOSTS)
 # After so long without a new document a watchdog of another host is called silent, and one whose
-# process is here hung. It says something every 4 s on its own disk, from where it is copied when
-# all queues have been looked at.
+# process is here hung. It says something every four or five seconds on its own disk, from where it
+# is copied with the next look at all queues, which may take many.
 SILENT_AFTER = 180.0
 HUNG_AFTER = 60.0
 
@@ -388,10 +388,15 @@ def last_report(local: str) -> HostReport | None:
 
 
 def note_file(file: str, host: str, local: str) -> None:
-    """Note which local directory the watchdog of a pipeline's file has on this host."""
-    directory = os.path.join(state_directory(), _FILES)
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    """Note which local directory the watchdog of a pipeline's file has on this host, unless that is
+    noted."""
+    # Beside it. To ask which file system the state is on may take as long as that hangs.
+    directory = os.path.join(os.path.dirname(local), _FILES)
     link = os.path.join(directory, f"{digits_of(file, _DIGITS)}-{control.host_file(host)}")
+    with suppress(OSError):
+        if os.readlink(link) == local:
+            return
+    os.makedirs(directory, mode=0o700, exist_ok=True)
     aside = f"{link}.{os.getpid()}"
     os.symlink(local, aside)
     os.replace(aside, link)

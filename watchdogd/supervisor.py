@@ -27,6 +27,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -36,7 +37,16 @@ from watchdogd.helper import Helper
 from watchdogd.helper_messages import Errands, Read, Request
 from watchdogd.linux import become_subreaper, return_unused_memory
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import HostReport, State, host_report, in_a_line, last_report, last_word, save
+from watchdogd.report import (
+    HostReport,
+    State,
+    host_report,
+    in_a_line,
+    last_report,
+    last_word,
+    note_file,
+    save,
+)
 from watchdogd.requests import Reload, Requests, Signals
 from watchdogd.stage_drivers import Context
 from watchdogd.stages import LAST_LOOK, Drain, Stages, leaving_takes
@@ -293,6 +303,9 @@ class Supervisor:
         self._notifier.beat()
         self._notifier.status(in_a_line(self))
         save(host_report(self, now))
+        with suppress(OSError):
+            # Somebody may have removed it. Without it `status` knows nothing while the root hangs.
+            note_file(self.pipeline.file, self.context.host, self.context.local)
         if states != before:
             # Else it is copied with one of the next looks, and wakes nobody.
             self.helper.ask(Errands(report=True))

@@ -4,7 +4,7 @@ import os
 import shlex
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 
 from queuedriver.cli.program import explain
 from queuedriver.errors import LATER, ConfigError
@@ -22,7 +22,6 @@ from watchdogd.helper import Helper
 from watchdogd.helper_messages import Brief
 from watchdogd.helper_process import HelperProcess
 from watchdogd.lock import only_one, refuse_another
-from watchdogd.report import note_file
 from watchdogd.requests import Signals
 from watchdogd.stage_drivers import Context
 from watchdogd.stages import LAST_COMMANDS
@@ -54,7 +53,8 @@ def watch(
         refuse_another(pipeline.root, host, progress.tell)
         look = f"watchdogd status{f' {shlex.quote(given)}' if given else ''}"
         progress.tell(f"{pipeline.name} runs on {host}; {look} says how it goes")
-        _leave_files(pipeline.file, host, local)
+        # Nothing of ours may hold a file system that somebody wants to unmount, or wait for it.
+        os.chdir("/")
         events = Events(local, host, pipeline.directory, children, progress.hear)
         events.command = pipeline.on_event
         brief = Brief(pipeline=pipeline, host=host, local=local, drivers=numbers)
@@ -88,15 +88,6 @@ def _own_directory(root: str, host: str) -> str:
     check_path(local)
     os.makedirs(local, mode=0o700, exist_ok=True)
     return local
-
-
-def _leave_files(file: str, host: str, local: str) -> None:
-    """Hold nothing below the root any more; note where the pipeline's file is."""
-    # Nothing of ours may hold a file system that somebody wants to unmount, or wait for it.
-    os.chdir("/")
-    with suppress(OSError):
-        # Without it, `status` knows nothing while the root does not answer.
-        note_file(file, host, local)
 
 
 def _onlooker(

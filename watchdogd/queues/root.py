@@ -131,6 +131,6 @@ class Root:
         if not anew and os.path.exists(os.path.join(self._local, _MEMORY)):
             return
         # Where this cannot be written, the next watchdog has only what it finds to go by. A local
-        # directory that was moved away is not to be in its own way when it comes back.
+        # directory that was removed, or moved away, is made again with the next report (report.py).
         with suppress(OSError), Directory.open(self._local, create=anew) as here:
             here.write_aside(_MEMORY, msgspec.json.encode(known))

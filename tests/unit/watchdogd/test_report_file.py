@@ -71,20 +71,20 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_reports_of_a_file_are_found_by_its_path_though_nothing_of_it_is_there(
-    tmp_path: Path, state: Path
+    state: Path,
 ) -> None:
     assert local_reports(FILE) == []
     for host, file in (("rose", FILE), ("fern", FILE), ("oak", "/other.toml")):
-        local = tmp_path / host
-        local.mkdir()
+        local = state / host
+        local.mkdir(parents=True)
         # Before its first report a watchdog is not known.
         note_file(file, host, str(local))
         save(report(local, host=host, pipeline=file))
     assert [one.host for one in local_reports(FILE)] == ["fern", "rose"]
     assert [one.host for one in local_reports("/other.toml")] == ["oak"]
     # The next watchdog has its own.
-    (tmp_path / "next").mkdir()
-    note_file(FILE, "fern", str(tmp_path / "next"))
+    (state / "next").mkdir()
+    note_file(FILE, "fern", str(state / "next"))
     assert [one.host for one in local_reports(FILE)] == ["rose"]
 
 

@@ -1,6 +1,7 @@
 """What a watchdog asks of its helper, and when."""
 
 import os
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import pytest
 
 from queuedriver.driving.live_status import Board, Totals
 from watchdogd.children import Child, Children
+from watchdogd.driver_ids import STATE_VARIABLE
 from watchdogd.events import Events
 from watchdogd.helper import Helper
 from watchdogd.helper_messages import Brief, Errands
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.report import last_report
+from watchdogd.report import last_report, local_reports
 from watchdogd.requests import Signals
 from watchdogd.sizes import Size
 from watchdogd.stage_drivers import Context
@@ -35,8 +37,9 @@ class Asked(Helper):
 
 
 @pytest.fixture
-def watchdog(tmp_path: Path) -> Supervisor:
-    children, local = Children(), str(tmp_path / "local")
+def watchdog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
+    children, local = Children(), str(tmp_path / "state/local")
     events = Events(local, "rose", str(tmp_path), children)
     helper = Asked(Brief(pipeline=PIPELINE, host="rose", local=local), events)
     context = Context("rose", local, helper.view, events.say, children)
@@ -60,6 +63,15 @@ def test_report_in_which_nothing_changed_asks_nothing_of_the_helper(watchdog: Su
     assert asked(watchdog) == [Errands(report=True)]
     # Whoever looks here sees that it lives.
     assert len(saved) == 3
+
+
+def test_report_is_found_by_the_files_path_again_though_all_records_were_removed(
+    watchdog: Supervisor, tmp_path: Path
+) -> None:
+    for now in (100.0, 110.0):
+        watchdog._publish(now)
+        assert [one.host for one in local_reports(PIPELINE.file)] == ["rose"]
+        shutil.rmtree(tmp_path / "state")
 
 
 @pytest.mark.parametrize(("works", "reports"), [(False, 3), (True, 6)])
