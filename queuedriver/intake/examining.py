@@ -33,9 +33,12 @@ from queuedriver.intake.options import IntakeOptions, Told, fill
 from queuedriver.intake.rules import WAITING_MARKER, Facts, Past, Refused, Verdict, Waits
 from queuedriver.processors.program import split_command
 
-# What a file says that is somebody's for now, or that we may not have until somebody lets us; and
-# what says that it is none.
-_NOT_YET = (errno.EBUSY, errno.ETXTBSY, errno.EAGAIN, errno.EACCES, errno.EPERM)
+# How soon the content of a file that has not changed is asked again, in seconds.
+_ASK_AGAIN = 10.0
+# What a file says that is somebody's for now; that we may not have until somebody lets us; and what
+# says that it is none.
+_BUSY = (errno.EBUSY, errno.ETXTBSY, errno.EAGAIN)
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
 _NO_FILE = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
 
 _NOTHING = "nothing speaks against it"
@@ -81,8 +84,9 @@ def examine(
     except OSError as error:
         if error.errno in _NO_FILE:
             return past, NOT_REGULAR
-        if error.errno in _NOT_YET:
-            return past, Waits(f"cannot be read: {error.strerror}")
+        if error.errno in (*_BUSY, *_FORBIDDEN):
+            seconds = 1.0 if error.errno in _BUSY else None
+            return past, Waits(f"cannot be read: {error.strerror}", seconds)
         raise
     with open_fd(fd):
         facts = rules.facts_of(os.fstat(fd))
@@ -103,6 +107,8 @@ def examine(
             against = rules.of_writers(past, found, told.slow, now)
         if against is None and not is_same:
             against = _of_content(told.options, directory, name, fd, claimed=claimed)
+            if isinstance(against, Waits):
+                against = against._replace(at_least=_ASK_AGAIN)
     return past, against
 
 

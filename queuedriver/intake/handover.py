@@ -104,6 +104,10 @@ class Handover(msgspec.Struct, eq=False):
         """Return whether a file was taken, or refused, as it is, and stays."""
         return False
 
+    def is_decided(self, claim: Claim) -> bool:
+        """Return whether the copy of a claim is to be published, whatever becomes of its file."""
+        return False
+
     def sweep(self) -> None:
         """Forget what was taken long ago, and is gone: of what is taken away nothing is kept."""
 
@@ -156,16 +160,20 @@ class Handover(msgspec.Struct, eq=False):
         """Make safe what enters by a rename: the files before, the names after that."""
         renamed = [claim.working for claim in claims if self._enters_by_rename(claim)]
         self.claims.sync_files(renamed)
-        yield
-        if renamed:
-            self.queue.sync()
-            self.claims.sync()
+        try:
+            yield
+        finally:
+            # What entered before trouble, too.
+            if renamed:
+                self.queue.sync()
+                self.claims.sync()
 
     def enter(self, claim: Claim) -> bool:
         """Let a sealed claim into the queue; return False when it has changed meanwhile.
         FileNotFoundError when it is gone."""
         final = self._rename(claim) if self._enters_by_rename(claim) else self._carry(claim)
-        if final is not None:
+        # "": it had entered before, and that was noted.
+        if final:
             self.note("submitted", claim.docid, f"from {self.origin(claim)}", final)
         return final is not None
 
@@ -192,6 +200,7 @@ class Handover(msgspec.Struct, eq=False):
         if not is_ours:
             # To see no claim of it proves nothing.
             move_aside(self.queue, self.copies, claim.copy)
+            self.begun.discard(claim.copy)
             raise FileNotFoundError(f"{claim.path} was taken by another, or is another by now")
         final = self._publish(claim)
         self._finish(claim, claim.written)
@@ -239,9 +248,9 @@ class Handover(msgspec.Struct, eq=False):
         somebody else has done so."""
         waiting = names.waiting_name(claim.docid, 0)
         final = make_visible(self.queue, self.copies, claim.copy, waiting, claim.token)
-        self.begun.discard(claim.copy)
         if final is not None:
             self.queue.sync()
+        self.begun.discard(claim.copy)
         return final
 
     def _finish(self, claim: Claim, name: str) -> None:

@@ -34,7 +34,7 @@ from queuedriver.intake.handover import Handover, kept_in
 from queuedriver.intake.home import INSIDE, Home, note_told, opened
 from queuedriver.intake.ledger import LEDGER, Ledger
 from queuedriver.intake.options import REFUSED, IntakeOptions, Told
-from queuedriver.intake.watcher import STAYS, Watcher
+from queuedriver.intake.watcher import LONGEST_POLL, STAYS, Watcher
 from queuedriver.options import Options
 
 # What of a name a watchdog is shown, in characters.
@@ -45,6 +45,8 @@ _TRY_AGAIN = 1.0
 _GATHER = 0.05
 # How often it is told what is done, in seconds: to count what waits takes its time, too.
 _SHOW_EVERY = 0.5
+# How often names are listed, in seconds, where only this host changes them and nobody hints at it.
+_UNHINTED_POLL = 1.0
 # So many hints are kept: what is beyond them is seen when names are listed.
 _MOST_HINTS = 10_000
 
@@ -100,7 +102,7 @@ class Intake(msgspec.Struct, eq=False):
                     at_end.close()
                     waker = at_end.enter_context(closing(self._waker(watcher.folder.paths)))
                 waker.arm()
-                due = self._turn(watcher)
+                due = self._turn(watcher, hinted=waker.hinted)
                 if time.monotonic() >= show_at:
                     show_at = time.monotonic() + _SHOW_EVERY
                     self._show(watcher)
@@ -112,10 +114,11 @@ class Intake(msgspec.Struct, eq=False):
                 waker.heed()
                 self.signals.clear()
 
-    def _turn(self, watcher: Watcher) -> float:
+    def _turn(self, watcher: Watcher, *, hinted: bool) -> float:
         """Turn the watcher once; return when the next turn is due."""
         names = [self.hints.popleft() for _ in range(len(self.hints))]
         taker, now = watcher.taker, time.monotonic()
+        watcher.longest_poll = LONGEST_POLL if hinted or not taker.told.local else _UNHINTED_POLL
         if names and self.options.recursive:
             # They do not say where.
             watcher.list_soon()

@@ -10,12 +10,15 @@ who takes it; it is done when the copy is whole, and the file is still what it w
 removes the first before it looks who has won: from then on that N cannot win any more.
 
 An entry is forgotten long after its file was taken, when that is gone from the very directory that
-it was in, and not from what is below a mount point, or on a disk in the place of its own.
+it was in, and not from what is below a mount point, or on a disk in the place of its own. Where no
+number tells disks apart, a file does that is there as its entry says: what was taken by the same
+intake was on the same disk.
 """
 
 import hashlib
 import os
 import re
+import time
 from contextlib import suppress
 
 import msgspec
@@ -25,7 +28,7 @@ from queuedriver.claims.leftovers import DAY, Leftover, Swept, sweep_rows
 from queuedriver.disk.filesystem import Directory, open_fd
 from queuedriver.disk.mounts import filesystem_type
 from queuedriver.format import names
-from queuedriver.format.records import encode, read_record
+from queuedriver.format.records import encodable, encode, read_record
 from queuedriver.intake.folder import writers
 from queuedriver.intake.handover import Claim, Handover
 from queuedriver.intake.rules import Facts, facts_of
@@ -49,8 +52,9 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     # What became of it, as the journal has it, and why.
     event: str = "submitted"
     why: str = ""
-    # Its directory: the number that the file system has for good, and the inode; 0 without any.
-    within: tuple[int, int] = (0, 0)
+    # The inode of its directory, and what stands for the file system of that; "": nothing does.
+    within: int = 0
+    place: str = ""
 
 
 def key_of(path: str, facts: Facts) -> str:
@@ -64,15 +68,29 @@ class Ledger(Handover):
 
     # The keys of what was taken, as far as we know, with the N of what we took ourselves.
     known: dict[str, str] = msgspec.field(default_factory=dict)
-    # How many parts of the keys were swept, by their first digits.
-    parts: int = 0
+    # How many parts of the keys were swept, by their first digits: not each time from the same one,
+    # as an intake may leave before it has swept a second.
+    parts: int = msgspec.field(default_factory=lambda: os.urandom(1)[0])
+    # What stands for the folder's file system if that has no number: an N of ours, and what stood
+    # for it before, as far as is known.
+    places: set[str] = msgspec.field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.known |= {name: "" for name in self.claims.names() if len(name) == _KEY}
+        if filesystem_type(self.folder.directory.path) not in _NUMBERED:
+            self.places.add(self.home.mint.next(time.time_ns() // 1000))
 
     def stays(self, path: str, facts: Facts) -> bool:
         """Return whether a file was taken, or refused, as it is."""
-        return key_of(path, facts) in self.known
+        key = key_of(path, facts)
+        if len(self.places) == 1 and self.known.get(key) == "":
+            # It was there before us: by it we know the file system again.
+            self._may_come_back(None, None, key)
+        return key in self.known
+
+    def is_decided(self, claim: Claim) -> bool:
+        """Return whether the copy of a claim is to be published, whatever becomes of its file."""
+        return self.known.get(claim.stem) == claim.token
 
     def drop(self, path: str, docid: str, facts: Facts | None) -> Claim:
         """Return a drop of the folder that is to be claimed, or refused."""
@@ -116,9 +134,12 @@ class Ledger(Handover):
     def _carry(self, claim: Claim) -> str | None:
         """Copy, decide and publish, or only publish what an earlier try had decided before it met
         trouble; None when the file has changed meanwhile."""
-        if self.known.get(claim.stem) != claim.token:
+        if not self.is_decided(claim):
             return super()._carry(claim)
-        return self._publish(claim) or names.waiting_name(claim.docid, 0)
+        self.claims.sync()
+        # What we had not noted yet we have not ended either.
+        is_new = claim.copy in self.begun
+        return self._publish(claim) or (names.waiting_name(claim.docid, 0) if is_new else "")
 
     def refuse(self, claim: Claim, why: str, event: str = "refused") -> None:
         """Note that a file is not taken, and why; it is not looked at again as it is."""
@@ -152,25 +173,45 @@ class Ledger(Handover):
         row = Leftover("taken", "", _REMEMBERED, is_one, self._may_come_back, "remove")
         with suppress(OSError):
             sweep_rows(Swept(self.claims, self.claims), [row], most=None)
+            unlisted = self.known.keys() - set(self.claims.names())
+            for key in unlisted:
+                if not self.claims.present(key):
+                    del self.known[key]
 
-    def _may_come_back(self, _swept: Swept, _where: Directory, key: str) -> bool:
-        """Return whether a file may be there, or come back, for all that can be known."""
+    def _may_come_back(self, _swept: object, _where: object, key: str) -> bool:
+        """Return whether a file may be there, or come back, for all that can be known. By one that
+        is there as its entry says, its file system is known again."""
         entry = read_record(self.claims, key, Entry)
-        if entry is None or not entry.within[0]:
+        if entry is None or not entry.place:
             return True
         at, name = os.path.split(entry.path)
         try:
             with self.folder.opened(at) as directory:
-                return _identity(directory) != entry.within or directory.present(name)
+                places = self._places(directory)
+                if directory.status().st_ino != entry.within:
+                    return True
+                if not directory.present(name):
+                    return entry.place not in places
+                facts = facts_of(directory.status(name))
         except OSError:
             return True
+        if places is self.places and facts is not None and key_of(entry.path, facts) == key:
+            self.places.add(entry.place)
+        return True
 
     def _entry(self, claim: Claim, event: str = "submitted", why: str = "") -> bytes:
         with self.place(claim) as (directory, _):
-            is_numbered = filesystem_type(directory.path) in _NUMBERED
-            within = _identity(directory) if is_numbered else (0, 0)
-        return encode(Entry(claim.token, claim.docid, claim.path, event, why, within))
+            # A path that is no text is not kept as it is: nobody could look for it.
+            is_text = encodable(claim.path) == claim.path
+            place = min(self._places(directory), default="") if is_text else ""
+            within = directory.status().st_ino
+        return encode(Entry(claim.token, claim.docid, claim.path, event, why, within, place))
 
-
-def _identity(directory: Directory) -> tuple[int, int]:
-    return os.fstatvfs(directory.fd).f_fsid, directory.status().st_ino
+    def _places(self, directory: Directory) -> set[str]:
+        """Return all that stands for the file system of a directory; nothing for one without a
+        number that is not the folder's own."""
+        if filesystem_type(directory.path) in _NUMBERED:
+            number = os.fstatvfs(directory.fd).f_fsid
+            return {f"{number:x}"} if number else set()
+        is_own = directory.status().st_dev == self.folder.directory.status().st_dev
+        return self.places if is_own else set()

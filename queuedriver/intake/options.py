@@ -84,7 +84,14 @@ class IntakeOptions(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and (problem := object_to(value)):
                 raise ConfigError(f"--{name.replace('_', '-')} {value!r} {problem}")
+        if self.is_empty_range:
+            raise ConfigError("--max-size is less than min_size; right would be more")
         return self
+
+    @property
+    def is_empty_range(self) -> bool:
+        """Return whether no file is neither too small nor too large."""
+        return self.max_size is not None and self.max_size < self.min_size
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):

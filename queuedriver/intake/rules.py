@@ -72,6 +72,8 @@ class Waits(NamedTuple):
     seconds: float | None = None
     # Which of FILES it is counted as.
     state: str = SETTLING
+    # For how long it is not asked again by itself: that may cost much.
+    at_least: float = 0.0
 
 
 class Refused(NamedTuple):

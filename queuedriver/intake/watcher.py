@@ -40,7 +40,7 @@ _A_SECOND = 800
 _STAYING_A_SECOND = 3000
 # From one look to the next, in seconds: of what waits for longer, and of names while none comes or
 # goes. And for how many times as long as a listing took there is no other.
-_LONGEST_POLL = 10.0
+LONGEST_POLL = 10.0
 _SHARE = 25
 # A file that waits for so many seconds is looked at this much more seldom.
 _PATIENCE = 10.0
@@ -57,8 +57,9 @@ class Candidate(msgspec.Struct, eq=False):
     waits: Waits = Waits("was just seen", 0.0)
     # Whether people were told for how long it waits.
     told: bool = False
-    # As what it was taken, or refused, and stays.
+    # As what it was taken, or refused, and stays; and the sum of what is about to enter.
     stays: Facts | None = None
+    sum: str = ""
 
 
 class Watcher(msgspec.Struct, eq=False):
@@ -82,6 +83,8 @@ class Watcher(msgspec.Struct, eq=False):
     markers: set[str] = set()
     # When to look at which file; one that has another instant by now is passed over.
     queue: list[tuple[float, str]] = []
+    # Seconds from one listing to the next, at most.
+    longest_poll: float = LONGEST_POLL
     list_at: float = -math.inf
     recover_at: float = -math.inf
     sweep_at: float = -math.inf
@@ -157,7 +160,9 @@ class Watcher(msgspec.Struct, eq=False):
             self._came(path, now)
             if path not in self.files:
                 self.filtered.add(path)
-        self.poll = self._options.poll if changes.new else min(2 * self.poll, _LONGEST_POLL)
+        shortest = self._options.poll
+        longer = min(2 * (self.poll or shortest), self.longest_poll)
+        self.poll = shortest if changes.new else longer
         cost = time.process_time() - began
         self.list_at = now + max(self.poll, _SHARE * cost)
 
@@ -194,7 +199,7 @@ class Watcher(msgspec.Struct, eq=False):
             if facts is not None and (facts == file.stays or self.taker.stays(path, facts)):
                 # If it is another drop one day, that waits since then.
                 file.waits, file.past, file.told, file.stays = STAYS, None, False, facts
-                every = max(_LONGEST_POLL, len(self.files) / _STAYING_A_SECOND)
+                every = max(LONGEST_POLL, len(self.files) / _STAYING_A_SECOND)
                 self._look_at(path, file, now + every)
                 return
             past, verdict = examine(self.taker.told, directory, name, file.past, now)
@@ -241,7 +246,8 @@ class Watcher(msgspec.Struct, eq=False):
     def _wait(self, file: Candidate, waits: Waits, now: float) -> None:
         """Note what a file waits for, and when it is looked at again."""
         since = file.past.since if file.past is not None else now
-        step = min(max(self._options.poll, (now - since) / _PATIENCE), _LONGEST_POLL)
+        step = min(max(self._options.poll, (now - since) / _PATIENCE), LONGEST_POLL)
+        step = max(step, waits.at_least)
         left = math.inf if waits.seconds is None else max(waits.seconds, 0.0)
         file.waits = waits._replace(state=STUCK) if file.told else waits
         file.due = now + min(max(step, len(self.files) / _A_SECOND), left)
@@ -249,9 +255,9 @@ class Watcher(msgspec.Struct, eq=False):
     def _put_off(self, file: Candidate, error: OSError, now: float) -> None:
         """Note that a file cannot be taken, and why: it is looked at again. What only somebody can
         mend is not awaited."""
-        seconds = _LONGEST_POLL if is_trouble(error) else None
+        seconds = LONGEST_POLL if is_trouble(error) else None
         self._wait(file, Waits(f"cannot be taken: {error.strerror}", seconds), now)
-        file.due = now + _LONGEST_POLL
+        file.due = now + LONGEST_POLL
 
     def _learn(self, path: str, file: Candidate, past: Past | None, now: float) -> None:
         """Take what is known of a file now, and tell what people should know of it."""
@@ -319,6 +325,10 @@ class Watcher(msgspec.Struct, eq=False):
 
     def _sealed(self, claim: Claim, file: Candidate, now: float) -> str | None:
         """Return the sum of what may enter; None of a claim that waits, or is through."""
+        if self.taker.is_decided(claim):
+            # What becomes of its file says nothing of the copy.
+            file.due = now + self._options.poll
+            return file.sum
         with self.taker.place(claim) as place:
             told, known = self.taker.told, claim.known
             past, verdict = examine(told, *place, file.past, now, claimed=True, known=known)
@@ -332,6 +342,7 @@ class Watcher(msgspec.Struct, eq=False):
                 sum, why = self.contents.look(*place)
                 event = "skipped" if self._options.duplicates == "skip" else event
         if not why:
+            file.sum = sum
             return sum
         self.taker.refuse(claim, why, event)
         self.refused += event == "refused"

@@ -63,4 +63,6 @@ def _intake(table: Table, pipeline: Pipeline) -> Intake:
         table.add("into", "is a queue that no stage takes from", known, queue)
     said = {key: value for key, value in values.items() if key not in _OWN}
     options = IntakeOptions(**{**said, "refused": refused})
+    if options.is_empty_range and "max_size" not in table.bad:
+        table.add("max_size", "is less than min_size", "right would be more", values["max_size"])
     return Intake(folder=folder or "", queue=queue, options=options)

@@ -343,6 +343,25 @@ def test_a_document_that_met_trouble_when_it_had_just_entered_enters_once(
     any_site.turn(intake, times=3)
     assert any_site.entered == {"a": b"whole"}
     assert intake.claims == {}
+    intake.taker.journal.flush()
+    (journal,) = (any_site.queue / ".queuedriver/journal").glob("*.jsonl")
+    # Once: as submitted, or, where its claim was taken over, as recovered.
+    assert len(journal.read_text().splitlines()) == 1
+
+
+def test_a_batch_that_meets_trouble_has_synced_what_had_entered_before(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        site.drop(name)
+    intake = site.intake()
+    claims = [claim_of(intake, name) for name in "ab"]
+    synced: list[str] = []
+    monkeypatch.setattr(Directory, "sync", lambda self: synced.append(self.path))
+    with contextlib.suppress(OSError), intake.taker.durably(claims):
+        assert intake.taker.enter(claims[0])
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    assert str(site.queue) in synced
 
 
 def test_a_duplicate_that_cannot_be_refused_waits_with_its_reason(site: Site) -> None:

@@ -1,5 +1,7 @@
 """Taking copies from a folder that stays as it is: each drop once, none half."""
 
+import contextlib
+import errno
 import json
 import os
 import shutil
@@ -151,18 +153,6 @@ def numbered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(ledger, "filesystem_type", lambda _: "ext4")
 
 
-@pytest.mark.usefixtures("numbered")
-def test_what_was_on_a_file_system_without_a_number_of_its_own_is_remembered(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ledger, "filesystem_type", lambda _: "vfat")
-    intake = site.intake(after="leave")
-    take(site, intake, "a", "b")
-    (site.folder / "a").unlink()
-    sweep(site, intake)
-    assert remembered(site) == {"a", "b"}
-
-
 def take(site: Site, intake: Watcher, *paths: str) -> None:
     for path in paths:
         site.drop(path, path.encode())
@@ -220,12 +210,131 @@ def test_another_disk_in_the_place_of_one_is_known_by_its_number(site: Site) -> 
     # As the first directory of each disk of a kind, it has the same number.
     for path in (site.inside / "ledger").iterdir():
         said = json.loads(path.read_bytes())
-        within = [said["within"][0] + 1, site.folder.stat().st_ino]
-        path.write_text(json.dumps({**said, "within": within}))
+        said |= {"within": site.folder.stat().st_ino, "place": said["place"] + "0"}
+        path.write_text(json.dumps(said))
     other = site.intake("two", "0002", after="leave")
     take(site, other, "c")
     sweep(site, other)
     assert remembered(site) == {"a", "b", "c"}
+
+
+@pytest.fixture
+def unnumbered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without a number of its own."""
+    monkeypatch.setattr(ledger, "filesystem_type", lambda _: "xfs")
+
+
+@pytest.mark.usefixtures("unnumbered")
+def test_without_a_number_of_the_file_system_another_file_that_is_there_lets_one_be_forgotten(
+    any_site: Site,
+) -> None:
+    take(any_site, any_site.intake(after="leave"), "a", "b")
+    any_site.dies(leaves=True)
+    (any_site.folder / "a").unlink()
+    other = any_site.intake("two", "0002", after="leave")
+    take(any_site, other, "c")
+    sweep(any_site, other, days=29)
+    assert remembered(any_site) == {"a", "b", "c"}
+    sweep(any_site, other)
+    assert remembered(any_site) == {"b", "c"}
+    any_site.turn(other, times=3)
+    assert len(any_site.entered) == 3
+
+
+@pytest.mark.usefixtures("unnumbered")
+@pytest.mark.parametrize("recognised", [False, True])
+def test_without_a_number_another_disk_in_the_place_of_one_is_known_by_its_files(
+    site: Site, recognised: bool
+) -> None:
+    take(site, site.intake(after="leave"), "a", "b")
+    site.dies(leaves=True)
+    elsewhere = site.folder.parent / "elsewhere"
+    site.folder.rename(elsewhere)
+    site.folder.mkdir()
+    if recognised:
+        # Of the other disk something was taken, too, and is there.
+        take(site, site.intake("two", "0002", after="leave"), "d")
+        site.dies("two", leaves=True)
+    for path in (site.inside / "ledger").iterdir():
+        # As the first directory of each disk of a kind, it has the same inode.
+        said = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**said, "within": site.folder.stat().st_ino}))
+    other = site.intake("three", "0003", after="leave")
+    take(site, other, "c")
+    sweep(site, other)
+    assert remembered(site) >= {"a", "b", "c"}
+
+
+@pytest.mark.usefixtures("numbered")
+def test_a_file_that_stays_is_taken_once_though_its_path_is_no_text(site: Site) -> None:
+    name = os.fsdecode(b"a.\xff")
+    intake = site.intake(after="leave", docid="{stem}")
+    site.drop(name)
+    site.turn(intake, times=3)
+    sweep(site, intake)
+    site.dies(leaves=True)
+    site.turn(site.intake("two", "0002", after="leave", docid="{stem}"), times=3)
+    assert site.entered == {"a": b"whole"}
+
+
+@pytest.mark.usefixtures("numbered")
+def test_what_the_ledger_has_forgotten_takes_no_memory(site: Site) -> None:
+    intake = site.intake(after="leave")
+    take(site, intake, "a", "b")
+    (site.folder / "a").unlink()
+    sweep(site, intake)
+    assert isinstance(intake.taker, Ledger)
+    assert intake.taker.known.keys() == {path.name for path in (site.inside / "ledger").iterdir()}
+
+
+def test_a_drain_sweeps_another_part_of_the_ledger_than_the_one_before(site: Site) -> None:
+    parts = set()
+    for number in range(64):
+        taker = site.intake(f"i{number}", after="leave").taker
+        assert isinstance(taker, Ledger)
+        parts.add(taker.parts % 16)
+    assert len(parts) > 1
+
+
+def test_a_file_that_changes_while_it_is_copied_leaves_nothing_in_memory(site: Site) -> None:
+    site.drop("a", b"half")
+    intake = site.intake(after="leave")
+    claim = claim_of(site, intake)
+    site.drop("a", b"half and whole")
+    with pytest.raises(FileNotFoundError):
+        intake.taker.enter(claim)
+    assert intake.taker.begun == set()
+
+
+@pytest.mark.parametrize("becomes", ["open", "gone"])
+def test_a_copy_that_was_decided_enters_whatever_becomes_of_its_file(
+    any_site: Site, monkeypatch: pytest.MonkeyPatch, becomes: str
+) -> None:
+    path = any_site.drop("a")
+    intake = any_site.intake(after="leave", duplicates="skip")
+
+    def broken(*_: object) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Ledger, "_publish", broken)
+        for _ in range(30):
+            with contextlib.suppress(OSError):
+                intake.turn(any_site.now)
+            any_site.now += 1.0
+    assert len(intake.claims) == 1
+    with path.open("ab") as writer:
+        if becomes == "open":
+            writer.write(b", and more")
+            writer.flush()
+        else:
+            path.unlink()
+        any_site.turn(intake, times=2)
+        assert any_site.entered == {"a": b"whole"}
+    # What it was when it was copied is known, and not what it is now.
+    any_site.drop("b")
+    any_site.turn(intake, times=3)
+    assert "b" not in any_site.entered
 
 
 def test_a_duplicate_is_skipped_and_not_refused(site: Site) -> None:

@@ -21,6 +21,7 @@ from queuedriver.intake.options import IntakeOptions, fill
         ({"complete": " "}, "--complete"),
         ({"settle": 0.0}, "--settle 0.0: more than 0"),
         ({"max_depth": 0}, "--max-depth 0: at least 1"),
+        ({"min_size": 5, "max_size": 4}, "--max-size is less than min_size"),
     ],
 )
 def test_what_cannot_be_meant_is_said_by_its_name(told: dict[str, Any], words: str) -> None:

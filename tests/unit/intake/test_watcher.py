@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from queuedriver.claims import leftovers
@@ -19,8 +20,8 @@ from queuedriver.claims.leftovers import SWEEP_EVERY
 from queuedriver.disk.filesystem import Directory
 from queuedriver.intake import watcher
 from queuedriver.intake.examining import examine
-from queuedriver.intake.intake import waiting
-from queuedriver.intake.options import Told
+from queuedriver.intake.intake import Intake, waiting
+from queuedriver.intake.options import IntakeOptions, Told
 from tests.intakes import SETTLE, Site
 
 
@@ -184,6 +185,55 @@ def test_a_manifest_may_name_its_files_as_seen_from_its_directory(site: Site) ->
     site.drop("SHA256SUMS", f"{digest}  ./a\n".encode())
     site.turn(site.intake(manifest="SHA256SUMS"), times=3)
     assert site.entered == {"a": b"whole"}
+
+
+def test_a_command_that_says_not_yet_is_asked_again_after_10_s(site: Site) -> None:
+    site.drop("a")
+    asked = site.folder.parent / "asked"
+    intake = site.intake(complete=f"sh -c 'echo >> {asked}; exit 75'", settle=1.0)
+    for _ in range(60):
+        intake.turn(site.now)
+        site.now += 0.5
+    assert len(asked.read_text().splitlines()) == 3
+
+
+def test_a_drain_waits_for_a_file_that_somebody_has_for_now(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.drop("a")
+    intake = site.intake()
+
+    def busy(self: Directory, name: str) -> int:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), name)
+
+    with monkeypatch.context() as scanner:
+        scanner.setattr(Directory, "open_read", busy)
+        site.turn(intake, times=3)
+        assert site.why(intake, "a") == "cannot be read: Device or resource busy"
+        assert intake.settling == "a"
+    site.turn(intake, times=3)
+    assert site.entered == {"a": b"whole"}
+
+
+def test_a_folder_that_is_empty_from_the_start_is_listed_ever_more_seldom(site: Site) -> None:
+    intake, waited = site.intake(), []
+    for _ in range(6):
+        intake.turn(site.now)
+        waited.append(round(intake.list_at - site.now, 1))
+        site.now = intake.list_at
+    assert waited == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_where_the_kernel_gives_no_hints_names_are_listed_every_second(tmp_path: Path) -> None:
+    for name in ("drops", "queue"):
+        (tmp_path / name).mkdir()
+    intake = Intake(str(tmp_path / "drops"), str(tmp_path / "queue"), IntakeOptions())
+    with intake.opened() as watcher:
+        watcher.taker.told = msgspec.structs.replace(watcher.taker.told, local=True)
+        for _ in range(8):
+            watcher.list_soon()
+            due = intake._turn(watcher, hinted=False)
+        assert due - time.monotonic() <= 1.0
 
 
 @pytest.mark.parametrize("manifest", ["SHA256SUMS", "{name}.sha256"])

@@ -93,6 +93,7 @@ def test_every_option_is_read_as_it_is_meant() -> None:
         ('from = "d"\nafter = "/x"', "is no directory below the folder"),
         ('from = "d"\nlimit = 0', "limit = 0 is out of bounds"),
         ('from = "d"\nduplicates = "drop"', "is none of the words it may be"),
+        ('from = "d"\nmin_size = 9\nmax_size = 3', "is less than min_size"),
     ],
 )
 def test_a_mistake_is_told_with_its_line_and_key(intake: str, words: str) -> None:
