@@ -312,15 +312,20 @@ class Children:
 
     def guard(self, local: str, now: float, *, adopts: bool) -> float:
         """Have a warden, a process that ends what this one leaves if it is killed, but for drivers
-        that another `adopts`; return when to see to that again. OSError if none can be started."""
-        if self._warden is not None and self._warden.exit is None:
+        that another `adopts`; return when to see to that again. OSError if none can be started,
+        or the one before ended with an error: nobody else would hear of it."""
+        ended = None if self._warden is None else self._warden.exit
+        if self._warden is not None and ended is None:
             return math.inf
         if now >= self._warden_at:
             self._warden_at = now + _WARDEN_EVERY
             said = (str(os.getpid()), begin_of_lives(), local, "adopt" * adopts)
             argv = (sys.executable, "-P", WARDEN, *said)
-            with open_fd(open_log(os.path.join(local, "warden.log"), _LOG_SIZE, 1)) as log:
+            path = os.path.join(local, "warden.log")
+            with open_fd(open_log(path, _LOG_SIZE, 1)) as log:
                 self._warden = self.start(argv, os.environ, output=log)
+            if ended is not None and ended.code:
+                raise OSError(f"{ended}; see {path}")
         return self._warden_at
 
     def end_orphans(self) -> None:

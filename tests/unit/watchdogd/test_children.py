@@ -18,6 +18,7 @@ from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE
 from tests.holdings import open_files, without_collections
 from tests.waiting import until, until_ended
+from watchdogd import children as module
 from watchdogd.children import LIFE, Child, Children, Exit, Rung
 from watchdogd.linux import become_subreaper
 
@@ -31,6 +32,18 @@ def children() -> Iterator[Children]:
     yield children
     children.close()
     assert children.running == []
+
+
+def test_warden_that_ended_with_an_error_is_told_of_and_another_is_there(
+    children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in an installation that is gone.
+    monkeypatch.setattr(module, "WARDEN", str(tmp_path / "none.py"))
+    again = children.guard(str(tmp_path), 0.0, adopts=False)
+    until(lambda: children.reap(1.0) or not children.running)
+    with pytest.raises(OSError, match=r"exit code 2; see .*/warden\.log"):
+        children.guard(str(tmp_path), again, adopts=False)
+    assert len(children.running) == 1
 
 
 def until_written(path: Path) -> str:
