@@ -248,11 +248,9 @@ class ServiceQueue(msgspec.Struct, eq=False):
         """Write down what came of a document, and hand it over."""
         self._clear(claim)
         try:
-            for result in how.results:
-                name = result.name
-                claim.outputs.take(
-                    result.data if name is None else Output(result.data, name), self._limits
-                )
+            for one in how.results:
+                answer = one.data if one.name is None else Output(one.data, one.name)
+                claim.outputs.take(answer, self._limits)
         except (ProcessorFailed, BadDocid, ConfigError, OSError) as error:
             # A name that cannot be used, no output at all, or a disk that is not well.
             self._end_claim(claim, outcomes.from_exception(error), seconds)
@@ -313,8 +311,7 @@ class ServiceQueue(msgspec.Struct, eq=False):
     # Clients
 
     def ask(self, request: Request, now: float) -> str:
-        """Keep a client's request, and let it wait; or answer it, if it has been answered. Return
-        why it is not taken, if it is not."""
+        """Let a client's request wait, or answer it again; return why it is not taken, if so."""
         full = len(self.requests.waiting) >= self._exchange.max_requests
         if full and not self.requests.knows(request):
             return self._turn_away(request, "too many requests wait")

@@ -102,11 +102,10 @@ def prepare() -> None:
     os.close(fd)
     # Python's own are not inherited. What our starter left open would be: a child that stays would
     # hold a lock of somebody's, or keep a pipe from ending.
-    for name in os.listdir("/proc/self/fd"):
+    for fd in sorted(map(int, os.listdir("/proc/self/fd")))[3:]:
         # The listing's own descriptor is gone by now.
         with contextlib.suppress(OSError):
-            if (fd := int(name)) > 2:
-                os.set_inheritable(fd, False)  # noqa: FBT003 - the name says what it sets
+            os.set_inheritable(fd, False)  # noqa: FBT003 - the name says what it sets
 
 
 def spawn(
