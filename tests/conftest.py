@@ -54,13 +54,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the inner loop: at most a minute")
 
 
+def _scope_of(nodeid: str) -> str:
+    """Return by what a test is told from those that another process may run: its own name, or that
+    of its file."""
+    file = nodeid.partition("::")[0]
+    return file if file in _TOGETHER else nodeid
+
+
 class Dealer(LoadScopeScheduling):  # type: ignore[misc]
     """Deals tests to processes, one after the other; those of one file together where it is one of
     `_TOGETHER`."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return file if file in _TOGETHER else nodeid
+        return _scope_of(nodeid)
 
     def schedule(self) -> None:
         """Deal two tests to each process: it begins with one when it knows the next, and who takes
@@ -126,7 +132,7 @@ def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
     wait in an order without rhyme, as those of one file take as long; and none of them at the end,
     when nothing is left that would be done meanwhile."""
     waiting = [one for one in items if one.nodeid.startswith(_WAITING)]
-    waiting.sort(key=lambda one: zlib.crc32(one.nodeid.encode()))
+    waiting.sort(key=lambda one: zlib.crc32(_scope_of(one.nodeid).encode()))
     computing = [one for one in items if not one.nodeid.startswith(_WAITING)]
     placed = [(at / len(computing), one) for at, one in enumerate(computing)]
     placed += [(_WAITING_UNTIL * at / len(waiting), one) for at, one in enumerate(waiting)]
