@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,6 +145,11 @@ class Kills:
             wanted = len(doors.outputs()) + LOAD
             self._until(lambda: doors.has_outputs(wanted), f"{wanted} outputs")
         time.sleep(self._chance.uniform(0, LIFE))
+        while not early and doors.to_come() < WAITING // 2:
+            # They were faster than we had our turn: it is to have documents when it is killed.
+            self._feed()
+            wanted = len(doors.outputs()) + 1
+            self._until(partial(doors.has_outputs, wanted), f"{wanted} outputs")
 
     def _let_notice(self) -> None:
         until_at = time.monotonic() + self._chance.uniform(0, LIFE_TO_NOTICE)
