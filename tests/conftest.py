@@ -2,11 +2,9 @@
 
 import contextlib
 import gc
-import operator
 import os
 import signal
 import sys
-import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -42,10 +40,6 @@ _QUICK = ("tests/unit/", "tests/simulation/test_simulated_kernel.py")
 
 # Processes of tests for each processor, as most tests wait most of the time; and at most.
 _FOR_EACH, _AT_MOST = 2, 16
-# Where tests wait for other processes most of the time; all others compute. Dealt in turns, until
-# so much of a run is over, they leave no processor idle.
-_WAITING = ("tests/slurm/", "tests/network/", "tests/integration/", "tests/contract/")
-_WAITING_UNTIL = 0.9
 # Files whose tests stay in one process, as they share what takes long to start: guests, a browser.
 _TOGETHER = ("tests/network/test_nfs.py", "tests/integration/test_page_in_a_browser.py")
 
@@ -54,19 +48,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the inner loop: at most a minute")
 
 
-def _scope_of(nodeid: str) -> str:
-    """Return by what a test is told from those that another process may run: its own name, or that
-    of its file."""
-    file = nodeid.partition("::")[0]
-    return file if file in _TOGETHER else nodeid
-
-
 class Dealer(LoadScopeScheduling):  # type: ignore[misc]
     """Deals tests to processes, one after the other; those of one file together where it is one of
     `_TOGETHER`."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _scope_of(nodeid)
+        file = nodeid.partition("::")[0]
+        return file if file in _TOGETHER else nodeid
 
     def schedule(self) -> None:
         """Deal two tests to each process: it begins with one when it knows the next, and who takes
@@ -119,24 +107,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out of a quick run what takes long, or is one more of its kind; mix the others."""
-    if config.getoption("--quick"):
-        left_out = [item for item in items if not _is_quick(item)]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if _is_quick(item)]
-    items[:] = _mixed(items)
-
-
-def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return tests that wait and tests that compute in turns, by their shares of all: those that
-    wait in an order without rhyme, as those of one file take as long; and none of them at the end,
-    when nothing is left that would be done meanwhile."""
-    waiting = [one for one in items if one.nodeid.startswith(_WAITING)]
-    waiting.sort(key=lambda one: zlib.crc32(_scope_of(one.nodeid).encode()))
-    computing = [one for one in items if not one.nodeid.startswith(_WAITING)]
-    placed = [(at / len(computing), one) for at, one in enumerate(computing)]
-    placed += [(_WAITING_UNTIL * at / len(waiting), one) for at, one in enumerate(waiting)]
-    return [one for _, one in sorted(placed, key=operator.itemgetter(0))]
+    """Leave out what takes long, or is one more of its kind."""
+    if not config.getoption("--quick"):
+        return
+    left_out = [item for item in items if not _is_quick(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if _is_quick(item)]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
